@@ -1,0 +1,1 @@
+"""Who edits a candidate: the built-in playbook, or a coding agent."""

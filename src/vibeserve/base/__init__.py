@@ -1,0 +1,1 @@
+"""What all rooms share: errors, units, clock, randomness, processes and files."""

@@ -1,0 +1,35 @@
+"""Where things lie: packaged data, the user's caches, the runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import vibeserve
+
+_PACKAGE = Path(vibeserve.__file__).parent
+
+
+def packaged(kind: str) -> Path:
+    """The directory of packaged `examples` or `skills`: inside the wheel, or the checkout that this runs from."""
+    inside = _PACKAGE / "_data" / kind
+    return inside if inside.is_dir() else _PACKAGE.parents[1] / kind
+
+
+def cache_dir() -> Path:
+    """The user's cache (`VIBESERVE_CACHE_DIR`, else the platform's): models, calibrations, indexes."""
+    if chosen := os.environ.get("VIBESERVE_CACHE_DIR"):
+        return Path(chosen)
+    from platformdirs import user_cache_path
+
+    return user_cache_path("vibeserve")
+
+
+def profile_data_path() -> Path:
+    """Where profiles lie by default: `VIBESERVE_DATA_PATH`, else ~/.local/share/neuron-profile."""
+    return Path(os.environ.get("VIBESERVE_DATA_PATH") or Path.home() / ".local" / "share" / "neuron-profile")
+
+
+def runs_dir() -> Path:
+    """Where runs lie by default: `VIBESERVE_RUNS_DIR`, else ./runs."""
+    return Path(os.environ.get("VIBESERVE_RUNS_DIR") or "runs")

@@ -1,0 +1,1 @@
+"""Serving parts that candidates are built from; imports nothing else of vibeserve."""

@@ -1,0 +1,1 @@
+"""Integrity and hidden probes: tries to catch a candidate cheating."""

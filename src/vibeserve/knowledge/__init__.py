@@ -1,0 +1,1 @@
+"""The documentation lookup: facts as data, and the index over them."""

@@ -1,0 +1,1 @@
+"""The same functions as tools for coding agents."""

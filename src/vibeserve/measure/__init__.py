@@ -1,0 +1,1 @@
+"""Launch, health, checker and benchmark runs, paired comparison, statistics, device fingerprint."""

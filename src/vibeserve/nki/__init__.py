@@ -1,0 +1,1 @@
+"""The NKI kernel language and instruction set on CPU."""

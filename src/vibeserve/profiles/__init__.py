@@ -1,0 +1,1 @@
+"""What a run did, as tables: store, query, bounds, investigations, comparison."""

@@ -1,0 +1,1 @@
+"""The shared pieces of every report: tables, plots, pages."""

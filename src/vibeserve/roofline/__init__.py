@@ -1,0 +1,1 @@
+"""Operations counted by hand: FLOPs, bytes, intensity, bounds, sweeps, crossings."""

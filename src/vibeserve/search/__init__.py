@@ -1,0 +1,1 @@
+"""Rounds, acceptance, the run store and resume."""

@@ -1,0 +1,1 @@
+"""The bundle contract: read, validate, create, and materialise the model."""

@@ -1,0 +1,51 @@
+"""The front door: exit codes, one error line, one hint, JSON where asked."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from vibeserve.cli.verbs import GROUPS, VERBS
+
+
+def test_every_verb_shows_its_help_or_says_that_it_is_missing(cli):
+    for verb in VERBS:
+        code, out, err = cli(*verb.split(), "--help")
+        assert (code, "Usage" in out) == (0, True) or (code == 3 and "not built yet" in err), verb
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_alone_shows_its_help(cli, group):
+    code, _, err = cli(group)
+    assert code == 2
+    assert "Usage: vibeserve" in err
+
+
+def test_unknown_verb_is_wrong_usage(cli):
+    code, out, err = cli("frobnicate")
+    assert code == 2
+    assert out == ""
+    assert err.splitlines()[0].startswith("error: No such command 'frobnicate'")
+    assert err.splitlines()[1].startswith("hint: ")
+
+
+def test_unknown_verb_with_json_prints_one_document(cli):
+    code, out, _ = cli("frobnicate", "--json")
+    assert code == 2
+    assert json.loads(out)["error"]["code"] == "bad-input"
+
+
+def test_help_lists_every_verb(cli):
+    code, out, _ = cli("--help")
+    assert code == 0
+    for verb in VERBS:
+        assert verb.split()[0] in out
+
+
+def test_cli_starts_without_heavy_imports():
+    code = "import sys, vibeserve.cli.main as m; m.run(['--help']); print('LOADED', sorted(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    loaded = out.split("LOADED", 1)[1]
+    for heavy in ("torch", "numpy", "duckdb", "sympy", "transformers", "pyarrow", "scipy", "starlette"):
+        assert f"'{heavy}'" not in loaded
