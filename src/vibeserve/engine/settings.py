@@ -1,0 +1,114 @@
+"""The engine's settings: one frozen value, read strictly from the `[engine]` table of `engine.toml`."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from .errors import SettingsError
+
+DTYPES = ("float32", "bfloat16")
+BACKENDS = ("torch", "compiled", "auto")
+TABLES = ("engine", "http")
+"""`engine.toml` has these tables; `[http]` is read by the HTTP front."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the engine runs. Every field is a knob of `engine.toml`.
+
+    - `dtype`: weights and KV cache; sums are always float32.
+    - `backend`: `torch` runs everywhere; `compiled` builds the engine's C++ kernels at start and is an error where no
+      compiler is found; `auto` is `compiled` with `torch` as its fall-back, said in the log and in the metrics.
+    - `max_batch`: sequences that decode together.
+    - `max_batch_tokens`: tokens of one step, decode and prefill together; a longer prompt is cut into chunks.
+    - `chunked_prefill`: off means that a prompt is computed whole, in one step, whatever the budget.
+    - `block_size`: tokens in a KV block (16 with the compiled back end).
+    - `kv_memory_bytes`: 0 means what `max_batch` sequences of `max_model_len` need, at most a quarter of the memory.
+    - `max_model_len`: 0 means the model's own limit.
+    - `prefix_cache`: keep full blocks of finished requests and share them by radix tree.
+    - `threads`: 0 means the cores that this process may run on.
+    - `compile`: run the torch back end's dense parts through `torch.compile`, warmed up before the engine is ready.
+    - `max_waiting`: requests that may wait for a place.
+    """
+
+    dtype: str = "float32"
+    backend: str = "auto"
+    max_batch: int = 16
+    max_batch_tokens: int = 512
+    chunked_prefill: bool = True
+    block_size: int = 16
+    kv_memory_bytes: int = 0
+    max_model_len: int = 0
+    prefix_cache: bool = True
+    threads: int = 0
+    compile: bool = False
+    max_waiting: int = 1024
+
+    def __post_init__(self) -> None:
+        _member("dtype", self.dtype, DTYPES)
+        _member("backend", self.backend, BACKENDS)
+        for name, low in (("max_batch", 1), ("max_batch_tokens", 1), ("block_size", 1), ("max_waiting", 1)):
+            _at_least(name, getattr(self, name), low)
+        for name in ("kv_memory_bytes", "max_model_len", "threads"):
+            _at_least(name, getattr(self, name), 0)
+        if self.max_batch_tokens < self.max_batch:
+            raise SettingsError(
+                f"max_batch_tokens {self.max_batch_tokens} is below max_batch {self.max_batch}",
+                "every decoding sequence needs one token of a step",
+            )
+
+    @property
+    def thread_count(self) -> int:
+        """The threads to run on."""
+        return self.threads or len(os.sched_getaffinity(0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as plain values, for a log or a metrics page."""
+        return asdict(self)
+
+
+def _member(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise SettingsError(f"{name} must be one of {', '.join(choices)}, is {value!r}")
+
+
+def _at_least(name: str, value: int, low: int) -> None:
+    if value < low:
+        raise SettingsError(f"{name} must be at least {low}, is {value}")
+
+
+def settings_from(table: dict[str, Any], where: str = "[engine]") -> Settings:
+    """Settings from a plain dictionary. Raises SettingsError on an unknown key or a wrong type, naming it."""
+    hints = get_type_hints(Settings)
+    known = {entry.name for entry in fields(Settings)}
+    for key, value in table.items():
+        if key not in known:
+            raise SettingsError(f"{where} has an unknown key {key!r}", f"known keys: {', '.join(sorted(known))}")
+        expected = get_args(hints[key]) or (hints[key],)
+        if type(value) not in expected:
+            names = " or ".join(kind.__name__ for kind in expected)
+            raise SettingsError(f"{where} {key} must be {names}, is {type(value).__name__} {value!r}")
+    return Settings(**table)
+
+
+def read_tables(path: Path) -> dict[str, dict[str, Any]]:
+    """The tables of an `engine.toml`, each as a dictionary ({} where absent). Raises SettingsError."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"{path} does not exist") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not TOML: {error}") from None
+    for key, value in document.items():
+        if key not in TABLES or not isinstance(value, dict):
+            raise SettingsError(f"{path} has an unknown key {key!r}", f"known tables: {', '.join(TABLES)}")
+    return {name: dict(document.get(name, {})) for name in TABLES}
+
+
+def read_settings(path: Path) -> Settings:
+    """The `[engine]` table of an `engine.toml`. Raises SettingsError."""
+    return settings_from(read_tables(path)["engine"], f"{path} [engine]")
