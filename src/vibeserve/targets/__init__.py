@@ -1,1 +1,24 @@
-"""The bundle contract: read, validate, create, and materialise the model."""
+"""What is asked for: a bundle on disk (reference, checker, benchmark, objective), and the model that it is about."""
+
+from vibeserve.targets.bundle import find_bundle, packaged_bundles, read_bundle, read_three
+from vibeserve.targets.facts import ModelFacts, model_facts
+from vibeserve.targets.materialize import materialize
+from vibeserve.targets.meta import read_meta
+from vibeserve.targets.objective import parse_metric
+from vibeserve.targets.types import Bundle, Metric, ModelMeta, Slo
+
+__all__ = [
+    "Bundle",
+    "Metric",
+    "ModelFacts",
+    "ModelMeta",
+    "Slo",
+    "find_bundle",
+    "materialize",
+    "model_facts",
+    "packaged_bundles",
+    "parse_metric",
+    "read_bundle",
+    "read_meta",
+    "read_three",
+]
