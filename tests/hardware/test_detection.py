@@ -1,0 +1,107 @@
+"""This machine: measured once, kept with its noise, measured again when asked."""
+
+import json
+import subprocess
+
+import pytest
+
+from vibeserve.base.errors import MissingError
+from vibeserve.hardware import detect, get, is_measured
+from vibeserve.hardware.detection import noise_of
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("VIBESERVE_CACHE_DIR", str(tmp_path))
+
+
+SAMPLES = {
+    "threads": 2,
+    "bandwidth": {"samples": [30e9, 31e9, 32e9], "with": "a probe"},
+    "peaks": {
+        "float32": {"samples": [1e11, 1.1e11, 1.4e11], "with": "another"},
+        "int8": {"reason": "this build has no int8 product"},
+    },
+}
+
+
+def test_median_and_spread():
+    noise = noise_of([2.0, 1.0, 4.0])
+    assert (noise.median, noise.lowest, noise.highest, noise.n) == (2.0, 1.0, 4.0, 3)
+    assert noise.spread == 1.5
+
+
+def test_measured_once_then_kept():
+    calls = []
+
+    def probe():
+        calls.append(1)
+        return SAMPLES
+
+    assert not is_measured()
+    machine = detect(probe=probe)
+    assert is_measured()
+    again = detect(probe=probe)
+    assert len(calls) == 1
+    assert machine == again
+    assert machine.name == "cpu"
+    assert machine.bandwidth_bytes_per_s == 31e9
+    assert machine.peaks == {"float32": 1.1e11}
+    assert machine.about["not_measured"] == {"int8": "this build has no int8 product"}
+    noise = machine.used("peaks.float32").noise
+    assert noise is not None
+    assert noise.n == 3
+    detect(refresh=True, probe=probe)
+    assert len(calls) == 2
+
+
+def test_a_damaged_cache_is_measured_again(tmp_path):
+    detect(probe=lambda: SAMPLES)
+    (kept,) = (tmp_path / "hardware").glob("*.json")
+    kept.write_text("{")
+    assert not is_measured()
+    assert detect(probe=lambda: SAMPLES).bandwidth_bytes_per_s == 31e9
+
+
+def test_cpu_is_this_machine(monkeypatch):
+    monkeypatch.setattr("vibeserve.hardware.detection.run_probes", lambda: SAMPLES)
+    assert get("this") == get("cpu")
+
+
+def test_a_probe_that_fails_says_why(monkeypatch):
+    def fail(*args, **kwargs):
+        raise subprocess.CalledProcessError(1, "python", stderr="Traceback\nImportError: no numpy here\n")
+
+    monkeypatch.setattr(subprocess, "run", fail)
+    with pytest.raises(MissingError, match="no numpy here"):
+        detect()
+
+
+def test_the_probes_measure_this_machine_for_real(cli):
+    code, out, err = cli("hardware", "detect", "--json")
+    assert code == 0
+    assert "measuring" in err
+    found = json.loads(out)
+    assert found["name"] == "cpu"
+    assert found["bandwidth_bytes_per_s"] > 1e8
+    assert found["peaks"]["float32"] > 1e8
+    noise = found["sources"]["bandwidth_bytes_per_s"][0]["noise"]
+    assert noise["lowest"] <= noise["median"] <= noise["highest"]
+    code, out, err = cli("hardware", "detect")
+    assert (code, err) == (0, "")
+    assert "median of 9" in out
+
+
+def test_machines_on_the_command_line(cli):
+    code, out, _ = cli("hardware", "trn2", "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert {"name", "generation", "peaks", "bandwidth_bytes_per_s", "memory_bytes", "sources"} <= set(document)
+    code, out, _ = cli("hardware")
+    assert code == 0
+    assert "apple-m4-max" in out
+    code, out, _ = cli("hardware", "--json")
+    assert len(json.loads(out)["machines"]) > 20
+    code, out, err = cli("hardware", "trn9")
+    assert (code, out) == (2, "")
+    assert err.splitlines()[0] == "error: unknown machine 'trn9'"
