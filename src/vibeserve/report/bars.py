@@ -84,6 +84,8 @@ def _lying(width: float, categories: Sequence[str], series: Sequence[Bars], axis
         pen.text(across(tick), floor + 16, text, "tk", "middle" if across(tick) > left + 8 else "start")
     if axis.label:
         pen.text(right, floor + 35, named(axis.label, unit), "ax", "end")
+    zero = across.clip(0.0) if axis.kind == "linear" else left
+    pen.line(zero, top, zero, floor, "axis")
     for i, category in enumerate(categories):
         y = top + i * step + 5
         if names:
@@ -92,8 +94,6 @@ def _lying(width: float, categories: Sequence[str], series: Sequence[Bars], axis
         else:
             pen.text(left - 8, y + (group - 10) / 2 + 4, shorten(category, left - 10), "ct", "end")
         _lying_group(pen, across, i, category, y, series, axis, thick, stacked)
-    zero = across.clip(0.0) if axis.kind == "linear" else left
-    pen.line(zero, top, zero, floor, "axis")
     return pen
 
 
@@ -142,7 +142,7 @@ def _standing(
 ) -> Pen:
     pen = Pen(width, height)
     used = legend(pen, _entries(series), 4, 4, width - 8)
-    top, floor = used + (24 if axis.label else 10), height - 28
+    top, floor = used + (32 if axis.label else 10), height - 28
     up = scale(axis, _extent(series, len(categories), stacked), floor, top)
     texts, unit = tick_texts(up.ticks, axis.unit, axis.kind)
     left = max((text_width(text) for text in texts), default=20.0) + 12
@@ -151,7 +151,7 @@ def _standing(
         pen.line(left, up(tick), right, up(tick), "grid")
         pen.text(left - 7, up(tick) + 4, text, "tk", "end")
     if axis.label:
-        pen.text(4, top - 10, named(axis.label, unit), "ax")
+        pen.text(4, top - 15, named(axis.label, unit), "ax")
     step = (right - left) / max(len(categories), 1)
     lanes = 1 if stacked else max(len(series), 1)
     thick = min(46.0, step * 0.76 / lanes)

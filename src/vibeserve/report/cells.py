@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from vibeserve.base.provenance import Provenance, Quantity
 from vibeserve.report.chart import Chart
 from vibeserve.report.inline import pieces, safe
-from vibeserve.report.numbers import exact, show, show_interval, show_quantity
+from vibeserve.report.numbers import exact, parts, show, show_interval, show_quantity
 from vibeserve.report.sections import Cell, Column, Diff, Link, Mono, Pill
 
 
@@ -150,5 +150,6 @@ HELPERS: dict[str, Callable[..., Any]] = {
     "show_quantity": show_quantity,
     "show_interval": show_interval,
     "exact": exact,
+    "parts": parts,
     "is_quantity": lambda value: isinstance(value, Quantity),
 }

@@ -104,7 +104,7 @@ def frame(
     """Draw legend, grid, ticks and axis names on `pen`; what is left is the frame."""
     narrow = pen.width < 500
     used = legend(pen, entries, 4, 4, pen.width - 8)
-    top = used + (24 if y_axis.label else 10)
+    top = used + (32 if y_axis.label else 10)
     floor = (bottom or pen.height) - (40 if x_axis.label else 24)
     y_scale = scale(y_axis, ys, floor, top, 5 if floor - top > 120 else 3)
     y_texts, y_unit = tick_texts(y_scale.ticks, y_axis.unit, y_axis.kind)
@@ -119,7 +119,7 @@ def frame(
     _x_ticks(pen, x_scale, x_texts, floor, top)
     pen.line(left, floor, right, floor, "axis")
     if y_axis.label:
-        pen.text(4, top - 10, named(y_axis.label, y_unit), "ax")
+        pen.text(4, top - 15, named(y_axis.label, y_unit), "ax")
     if x_axis.label:
         pen.text(right, floor + 36, named(x_axis.label, x_unit), "ax", "end")
     return Frame(left, top, right, floor, x_scale, y_scale)

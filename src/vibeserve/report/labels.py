@@ -90,6 +90,16 @@ def place(
     return placed
 
 
+def along(start: tuple[float, float], end: tuple[float, float], pieces: int = 14) -> list[_Box]:
+    """Small boxes along a line, for labels to keep clear of."""
+    places = []
+    for i in range(1, pieces):
+        x = start[0] + (end[0] - start[0]) * i / pieces
+        y = start[1] + (end[1] - start[1]) * i / pieces
+        places.append((x - 2, y - 2, x + 2, y + 2))
+    return places
+
+
 def draw(pen: Pen, placed: Sequence[Placed]) -> None:
     """Draw the labels, and a thin line from each far one to its point."""
     for item in placed:

@@ -24,6 +24,13 @@ def show(value: float | None, unit: str = "", digits: int = 4) -> str:
     return f"{text} {unit}" if unit else text
 
 
+def parts(value: float | None, unit: str = "", digits: int = 4) -> tuple[str, str]:
+    """`show`, cut into the number and its unit: ('302.1', 'tokens/s'), ('12.4×', '')."""
+    text = show(value, unit, digits)
+    number, _, rest = text.partition(" ")
+    return number, rest
+
+
 def plain(value: float, digits: int = 4) -> str:
     """A number with `digits` significant digits and thousands separated; whole numbers below 10^15 in full."""
     if value == 0:

@@ -229,11 +229,16 @@ def _draw_series(pen: Pen, box: Frame, item: Series, index: int, x: Axis, y: Axi
 
 
 def _point_labels(pen: Pen, box: Frame, series: Sequence[Series]) -> None:
-    wanted, every = [], []
+    wanted = []
+    every: list[tuple[float, float, float, float]] = []
     for item in series:
+        last: tuple[float, float] | None = None
         for i, point in enumerate(item.points):
             x, y = box.x.clip(point[0]), box.y.clip(point[1])
             every.append((x - 5, y - 5, x + 5, y + 5))
+            if last is not None and item.line:
+                every.extend(labelling.along(last, (x, y)))
+            last = (x, y)
             if i < len(item.labels) and item.labels[i]:
                 wanted.append(labelling.Label(x, y, item.labels[i], weight=i))
     if wanted:

@@ -149,7 +149,7 @@ def _roofs(pen: Pen, box: Frame, roofs: Sequence[Roof]) -> list[tuple[float, flo
         pen.text(end[0] - 2, text_y, text, "rl", "end")
         taken.append((end[0] - 7 * len(text), text_y - 12, end[0], text_y + 3))
         taken.append((knee[0], knee[1] - 2, end[0], knee[1] + 2))
-        taken.extend(_along(start, knee))
+        taken.extend(labelling.along(start, knee))
         if i == 0 or roof.bandwidth_bytes_per_s != roofs[0].bandwidth_bytes_per_s:
             _slope_name(pen, start, knee, show(roof.bandwidth_bytes_per_s, "B/s", 3))
     return taken
@@ -161,17 +161,6 @@ def _enter(box: Frame, roof: Roof, start: tuple[float, float]) -> tuple[float, f
         return start
     intensity = box.y.low / roof.bandwidth_bytes_per_s
     return (box.x.clip(intensity), box.bottom)
-
-
-def _along(
-    start: tuple[float, float], end: tuple[float, float], pieces: int = 14
-) -> list[tuple[float, float, float, float]]:
-    places = []
-    for i in range(pieces + 1):
-        x = start[0] + (end[0] - start[0]) * i / pieces
-        y = start[1] + (end[1] - start[1]) * i / pieces
-        places.append((x - 3, y - 3, x + 3, y + 3))
-    return places
 
 
 def _slope_name(pen: Pen, start: tuple[float, float], knee: tuple[float, float], text: str) -> None:

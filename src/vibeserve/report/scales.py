@@ -134,5 +134,5 @@ def tick_texts(ticks: Sequence[float], unit: str, kind: Kind) -> tuple[list[str]
             factor, own = axis_unit(unit, [tick])
             texts.append(f"{tick / factor:.4g} {own}")
         return texts, ""
-    factor, shown = axis_unit(unit, ticks)
+    factor, shown = axis_unit(unit, ticks[:1] if kind == "log" else ticks)
     return [tick_text(tick / factor) for tick in ticks], shown
