@@ -1,1 +1,69 @@
-"""Launch, health, checker and benchmark runs, paired comparison, statistics, device fingerprint."""
+"""Owns every process and every number: launch, gates, paired comparison, statistics, fingerprint, limits."""
+
+from vibeserve.measure.candidate import Candidate, missing_requirements, read_candidate
+from vibeserve.measure.compare import (
+    DEFAULT_PAIRS,
+    DEFAULT_WINDOW_S,
+    SAME,
+    Comparison,
+    Window,
+    compare,
+    measure_window,
+    order_of,
+    pair_seed,
+    screen,
+    verdict,
+)
+from vibeserve.measure.cpus import CpuPlan, plan_cpus
+from vibeserve.measure.errors import RunError, StartError
+from vibeserve.measure.fingerprint import Fingerprint, explain_difference, fingerprint
+from vibeserve.measure.gates import BenchResult, GateResult, metric_value, run_benchmark, run_checker
+from vibeserve.measure.launch import RunningServer, free_port, launch
+from vibeserve.measure.noise import Load, LoadWatch, quiet_now
+from vibeserve.measure.reference import reference_candidate
+from vibeserve.measure.servers import ExternalServer, Server, at_rest
+from vibeserve.measure.statistics import MIN_PAIRS, Ratio, paired_ratio, power, screen_rejects
+
+__all__ = [
+    "DEFAULT_PAIRS",
+    "DEFAULT_WINDOW_S",
+    "MIN_PAIRS",
+    "SAME",
+    "BenchResult",
+    "Candidate",
+    "Comparison",
+    "CpuPlan",
+    "ExternalServer",
+    "Fingerprint",
+    "GateResult",
+    "Load",
+    "LoadWatch",
+    "Ratio",
+    "RunError",
+    "RunningServer",
+    "Server",
+    "StartError",
+    "Window",
+    "at_rest",
+    "compare",
+    "explain_difference",
+    "fingerprint",
+    "free_port",
+    "launch",
+    "measure_window",
+    "metric_value",
+    "missing_requirements",
+    "order_of",
+    "pair_seed",
+    "paired_ratio",
+    "plan_cpus",
+    "power",
+    "quiet_now",
+    "read_candidate",
+    "reference_candidate",
+    "run_benchmark",
+    "run_checker",
+    "screen",
+    "screen_rejects",
+    "verdict",
+]

@@ -1,0 +1,51 @@
+"""What goes wrong with a candidate, as errors that are verdicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vibeserve.base.errors import CheckError, MissingError
+
+
+class StartError(CheckError):
+    """A candidate did not become ready (verdict failed-start). `tail` is the end of its log."""
+
+    code = "failed-start"
+
+    def __init__(self, message: str, *, hint: str = "", tail: str = ""):
+        super().__init__(message, hint=hint)
+        self.tail = tail
+
+
+class RunError(CheckError):
+    """A candidate was ready and failed afterwards: it died, hung or answered garbage (verdict failed-run)."""
+
+    code = "failed-run"
+
+
+def cannot_write(path: Path, error: OSError) -> MissingError:
+    """The error for a disk that is full, or a directory that is not ours."""
+    return MissingError(
+        f"cannot write {path}: {error.strerror or error}",
+        hint="free some space there, or choose another directory",
+        code="cannot-write",
+    )
+
+
+def tail_of(path: Path, lines: int = 20, limit_bytes: int = 8192) -> str:
+    """The last lines of a log, whatever bytes it holds; empty where there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - limit_bytes))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+    kept = [line.rstrip() for line in text.splitlines() if line.strip()]
+    return "\n".join(kept[-lines:])
+
+
+def last_line(text: str) -> str:
+    """The last line that says something, shortened."""
+    line = text.rstrip().rpartition("\n")[2].strip()
+    return line if len(line) <= 300 else line[:297] + "..."

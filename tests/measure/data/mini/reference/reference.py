@@ -1,0 +1,8 @@
+"""The reference of the smallest bundle: the fake server, at its usual speed."""
+
+import sys
+
+from vibeserve.measure.fake_server import main
+
+if __name__ == "__main__":
+    sys.exit(main())
