@@ -1,0 +1,84 @@
+"""The process around the application: the socket, signals, and an end that lets work in flight finish."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+
+from .app import App, Load
+from .settings import HttpSettings
+
+log = logging.getLogger(__name__)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its habit of raising the signal again after the shutdown: a drained server exits with 0."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.end)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+    def end(self) -> None:
+        """Begin to drain; a second signal ends at once."""
+        if self.should_exit:
+            self.force_exit = True
+        self.should_exit = True
+        self.config.app.drain()  # type: ignore[union-attr]
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises OSError where the port is taken or the host unknown."""
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(1024)
+    except OSError:
+        listener.close()
+        raise
+    listener.setblocking(False)
+    return listener
+
+
+def serve(load: Load, settings: HttpSettings, listener: socket.socket) -> int:
+    """Serve until SIGTERM or SIGINT. Returns the exit code: 0 after a drain, 1 where the model or the engine failed."""
+    failed: list[str] = []
+
+    def on_failure(message: str) -> None:
+        failed.append(message)
+        server.should_exit = True
+
+    app = App(load, settings, on_failure)
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=int(settings.keep_alive_s) or 1,
+        timeout_graceful_shutdown=int(settings.drain_s) or 1,
+    )
+    # uvicorn tells every malformed request and every cancelled stream; what matters is told by the application.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    server = _Server(config)
+    host, port = listener.getsockname()[:2]
+    log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+    server.run(sockets=[listener])
+    return 1 if failed else 0
