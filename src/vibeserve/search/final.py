@@ -1,0 +1,94 @@
+"""The end of a run: the best candidate against round 0 on fresh pairs, which is what is reported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vibeserve.measure import RunError
+from vibeserve.search.baseline import up
+from vibeserve.search.context import BASELINE, Run
+from vibeserve.search.journal import Step
+from vibeserve.search.lab import Window
+from vibeserve.search.loads import Load, measurement
+from vibeserve.search.pairs import Match, measure_pairs
+from vibeserve.search.store import DecisionRow, EvidenceRow
+from vibeserve.search.verdict import Comparison, in_words
+
+
+def confirm(run: Run) -> None:
+    """Fresh pairs for a search that tried many candidates; then the curve of both over other loads."""
+    best = run.incumbent()
+    number = max(row.round for row in run.store.candidates())
+    if best == BASELINE:
+        run.journal.once("final/decide", lambda step: _none_better(run, step, number))
+        return
+    comparison, problem = None, ""
+    try:
+        comparison = measure_pairs(
+            run, Match(number, "final", best, BASELINE, run.plan.final_pairs, run.plan.final_window_s)
+        )
+    except RunError as failure:
+        problem = str(failure)
+    run.journal.once("final/decide", lambda step: _record(step, _decision(run, number, best, comparison or problem)))
+    for name in (best, BASELINE):
+        for level in run.plan.curve_levels:
+            _curve_point(run, number, name, level)
+
+
+def _none_better(run: Run, step: Step, number: int) -> None:
+    value = next(row.value for row in run.store.decisions() if row.candidate == BASELINE)
+    reason = "no candidate was better than the reference"
+    step.add(DecisionRow(number, "final", BASELINE, BASELINE, "kept", reason, value, 1.0, None, None, 0, 0.0))
+    step.event("final", reason)
+
+
+def _decision(run: Run, number: int, best: str, outcome: Comparison | str) -> DecisionRow:
+    if isinstance(outcome, str):
+        reason = f"{best} was kept, but failed in the final comparison: {outcome}"
+        value = next(row.value for row in run.store.decisions() if row.candidate == BASELINE)
+        return DecisionRow(number, "final", BASELINE, BASELINE, "failed-run", reason, value, 1.0, None, None, 0, 0.0)
+    comparison = outcome
+    if comparison.worse:
+        reason = f"{best} was kept, but is slower than the reference on fresh pairs: {in_words(comparison)}"
+        value = comparison.value_against
+        return DecisionRow(number, "final", BASELINE, BASELINE, "not-better", reason, value, 1.0, None, None, 0, 0.0)
+    low, high = comparison.ci95 or (None, None)
+    shown = "confirmed on" if comparison.better else "not confirmed by the interval on"
+    return DecisionRow(
+        round=number,
+        kind="final",
+        candidate=best,
+        against=BASELINE,
+        verdict="kept" if comparison.better else "not-better",
+        reason=f"{shown} fresh pairs: {in_words(comparison)} of the reference",
+        value=comparison.value,
+        ratio=comparison.ratio,
+        ci_low=low,
+        ci_high=high,
+        pairs=comparison.pairs,
+        at_s=0.0,
+    )
+
+
+def _record(step: Step, row: DecisionRow) -> None:
+    step.add(row)
+    step.event("final", row.reason)
+
+
+def _curve_point(run: Run, number: int, name: str, level: int) -> None:
+    def work(step: Step) -> dict[str, Any]:
+        load = Load(number, "curve", level, run.seed_of("curve", level), run.plan.curve_window_s)
+        server = run.servers.get(name, run.candidate(name).commit)
+        log = run.log("curve", f"{name}-{level}.json")
+        try:
+            window = run.lab.curve(server, concurrency=level, seed=load.seed, window_s=load.window_s, log=log)
+        except RunError as failure:
+            window = Window(None, reason=str(failure))
+        step.add(measurement(run, load, name, window))
+        for key, fact in window.facts.items():
+            step.add(EvidenceRow(name, f"curve.{level}.{key}", fact.value, fact.unit, fact.provenance, fact.source))
+        shown = window.reason if window.value is None else f"{window.value:.4g} {run.goal.unit}"
+        step.event("curve", f"{name} at {level} at once: {shown}")
+        return {"value": window.value, "reason": window.reason}
+
+    run.journal.once(f"curve/{name}/{level}", work, before=lambda: up(run, name))

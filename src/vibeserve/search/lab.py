@@ -1,0 +1,84 @@
+"""What the search needs of the measuring room, as one seam: a real laboratory, and scripted ones in tests.
+
+Everything that starts a process, sends a request or yields a figure is behind it, and nothing that decides is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from vibeserve.agents.agent import Fact
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The outcome of a gate; `ok` is None where it could not be run."""
+
+    name: str
+    ok: bool | None
+    detail: str
+    document: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Window:
+    """One window of load on one server. `value` is None with `reason` where the metric cannot be had."""
+
+    value: float | None
+    failed: int = 0
+    reason: str = ""
+    noisy: str = ""
+    document: str = ""
+    facts: dict[str, Fact] = field(default_factory=dict)
+
+
+class Server(Protocol):
+    """A running server; closing it ends every process of it."""
+
+    @property
+    def ready_s(self) -> float:
+        """Seconds from its start to its first healthy answer."""
+        ...
+
+    def close(self) -> None:
+        """End it, and wait until it is gone."""
+        ...
+
+
+class Lab(Protocol):
+    """Starts, checks, probes and loads servers. `log` names the directory or file that an act may write to."""
+
+    def start(self, name: str, directory: Path, *, log: Path) -> Server:
+        """Start a candidate and wait until it is ready. Raises StartError."""
+        ...
+
+    def check(self, server: Server, *, seed: int, log: Path) -> Gate:
+        """The bundle's checker on this server."""
+        ...
+
+    def probe(self, server: Server, *, seed: int, oracle: Server | None) -> Sequence[Gate]:
+        """The judge's probes on this server; `oracle` is the running reference where there is one."""
+        ...
+
+    def integrity(self) -> dict[str, str]:
+        """Digests of what no candidate may change, by name."""
+        ...
+
+    def window(self, server: Server, others: Sequence[Server], *, seed: int, window_s: float, log: Path) -> Window:
+        """The bundle's benchmark for one window, once `server` and `others` are at rest. Raises RunError."""
+        ...
+
+    def observe(self, server: Server, *, seed: int, window_s: float, log: Path) -> Window:
+        """A window that is never scored, with the server's own counters taken around it as facts. Raises RunError."""
+        ...
+
+    def curve(self, server: Server, *, concurrency: int, seed: int, window_s: float, log: Path) -> Window:
+        """A window at another load, for the latency-throughput curve. Raises RunError."""
+        ...
+
+    def facts(self) -> dict[str, Fact]:
+        """What is known of the machine, the model and the physical limit before anything runs."""
+        ...
