@@ -314,9 +314,8 @@ class _Answer:
 
     def last_events(self, sent: int) -> list[bytes]:
         """What ends a stream: the reason, the usage where it was asked for, and [DONE]."""
-        choice: dict[str, Any] = {"index": 0, "finish_reason": "length"} | (
-            {"delta": {}} if self.chat else {"text": ""}
-        )
+        choice: dict[str, Any] = {"index": 0, "finish_reason": "length"}
+        choice["delta" if self.chat else "text"] = {} if self.chat else ""
         events = [self._event({"choices": [choice]})]
         if (self.asked.get("stream_options") or {}).get("include_usage"):
             events.append(self._event({"choices": [], "usage": self._usage(sent)}))

@@ -51,10 +51,10 @@ class ExternalServer:
     def __post_init__(self) -> None:
         parts = urllib.parse.urlsplit(self.url)
         try:
-            port = parts.port
+            right = parts.scheme == "http" and bool(parts.hostname) and parts.port != 0
         except ValueError:
-            port = None
-        if parts.scheme != "http" or not parts.hostname or (parts.port is not None and port is None):
+            right = False
+        if not right:
             raise InputError(f"not the address of a server: {self.url!r}", hint="write http://127.0.0.1:8000")
 
     @property

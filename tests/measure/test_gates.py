@@ -1,0 +1,181 @@
+"""Checker and benchmark as programs: exit codes, JSON, metric, time."""
+
+import errno
+import json
+import os
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vibeserve.base.errors import MissingError
+from vibeserve.base.files import DiskFiles
+from vibeserve.measure.gates import metric_value, run_benchmark, run_checker
+from vibeserve.measure.launch import launch
+from vibeserve.targets.types import Metric
+
+URL = "http://127.0.0.1:9"
+SCRIPT = """
+    import argparse, json, sys, time
+    parser = argparse.ArgumentParser()
+    for name in ("--url", "--model-dir", "--output-json", "--seed", "--duration"):
+        parser.add_argument(name)
+    args = parser.parse_args()
+    def write(value):
+        open(args.output_json, "w").write(value if isinstance(value, str) else json.dumps(value))
+"""
+
+
+def program(tail: str, head: str = SCRIPT) -> str:
+    return textwrap.dedent(head) + textwrap.dedent(tail)
+
+
+def test_a_good_server_passes_and_is_measured(bundle, candidate, tmp_path):
+    with launch(candidate(), tmp_path, log_dir=tmp_path) as server:
+        checked = run_checker(bundle, server.url, tmp_path, output=tmp_path / "out" / "check.json", seed=5)
+        assert (checked.ok, checked.ran, checked.detail) == (True, True, "4 of 4 cases passed")
+        measured = run_benchmark(bundle, server.url, tmp_path, seed=1, window_s=0.5, output=tmp_path / "bench.json")
+        assert measured.ok
+        assert measured.value == measured.document["output_tokens_per_s"] > 0
+        assert measured.failed == 0
+        assert measured.cpu_s > 0
+
+
+CHECKER_CASES = [
+    ("write({'passed': True, 'cases': [{'name': 'a', 'ok': True}]})", True, True, "1 of 1 cases passed"),
+    (
+        "write({'passed': False, 'cases': [{'name': 'a', 'ok': True}, {'name': 'b', 'ok': False, 'detail': 'ids'}]})\n"
+        "sys.exit(1)",
+        False,
+        True,
+        "1 of 2 cases failed: b: ids",
+    ),
+    ("write({'passed': False})\nsys.exit(0)", False, False, "exit code 0, but wrote passed = False"),
+    ("write({'passed': True})\nsys.exit(1)", False, False, "exit code 1, but wrote passed = True"),
+    ("print('no model here', file=sys.stderr); sys.exit(2)", False, False, "could not run: no model here"),
+    ("sys.exit(0)", False, False, "wrote no JSON"),
+    ("write('}{')", False, False, "not JSON"),
+    ("write('[1]')", False, False, "JSON that is not an object"),
+    ("write('[' * 100000)", False, False, "not JSON"),
+    ("write({'passed': 'yes'})", False, False, "no true or false under 'passed'"),
+    ("raise SystemExit(7)", False, False, "exit code 7"),
+    ("import os; os.kill(os.getpid(), 11)", False, False, "exit code -11"),
+]
+
+
+@pytest.mark.parametrize(("code", "ok", "ran", "said"), CHECKER_CASES)
+def test_what_a_checker_may_do(script_bundle, tmp_path, code, ok, ran, said):
+    result = run_checker(script_bundle(program(code)), URL, tmp_path, output=tmp_path / "check.json")
+    assert (result.ok, result.ran) == (ok, ran)
+    assert said in result.detail
+
+
+def test_a_checker_that_hangs_is_ended(script_bundle, tmp_path):
+    hanging = replace(script_bundle(program("print('waiting', flush=True)\ntime.sleep(600)")), checker_timeout_s=1.0)
+    result = run_checker(hanging, URL, tmp_path, output=tmp_path / "check.json")
+    assert (result.ok, result.ran, result.timed_out) == (False, False, True)
+    assert result.detail == "checker.py did not end in time (its last line: waiting)"
+
+
+def test_an_old_result_is_never_taken_for_a_new_one(script_bundle, tmp_path):
+    (tmp_path / "check.json").write_text('{"passed": true}')
+    result = run_checker(script_bundle(program("sys.exit(0)")), URL, tmp_path, output=tmp_path / "check.json")
+    assert not result.ok
+
+
+BENCHMARK_CASES = [
+    ({"output_tokens_per_s": 12.5, "failed": 0}, 12.5, ""),
+    ({"output_tokens_per_s": 3}, 3.0, ""),
+    ({"tokens": 1.0, "other": 2}, None, "no 'output_tokens_per_s' (numbers at the top: other, tokens)"),
+    ('{"output_tokens_per_s": NaN}', None, "'output_tokens_per_s' is nan, which is no result"),
+    ('{"output_tokens_per_s": Infinity}', None, "is inf"),
+    ({"output_tokens_per_s": True}, None, "is True, not a number"),
+    ({"output_tokens_per_s": None, "output_tokens_per_s_reason": "no request ended"}, None, "None, not a number: no r"),
+    ({"nested": {"output_tokens_per_s": 1.0}}, None, "numbers at the top: none"),
+    ({"output_tokens_per_s": 9.0, "failed": 2, "requests": 8, "errors": ["reset"]}, None, "2 of 8 requests failed (fi"),
+    ("garbage", None, "not JSON"),
+]
+
+
+@pytest.mark.parametrize(("written", "value", "said"), BENCHMARK_CASES)
+def test_what_a_benchmark_may_write(script_bundle, tmp_path, written, value, said):
+    result = run_benchmark(
+        script_bundle(program(f"write({written!r})")), URL, tmp_path, seed=3, output=tmp_path / "bench.json"
+    )
+    assert result.value == value
+    assert said in result.detail
+    assert result.ok == (value is not None)
+
+
+def test_flags_that_an_older_script_does_not_know_are_left_out(script_bundle, tmp_path):
+    head = SCRIPT.replace('"--model-dir", ', "").replace('"--seed", ', "")
+    code = program("write({'output_tokens_per_s': 1.0, 'passed': True, 'argv': sys.argv[1:]})", head)
+    older = script_bundle(code)
+    measured = run_benchmark(older, URL, tmp_path, seed=3, window_s=2, output=tmp_path / "b.json")
+    assert measured.value == 1.0
+    assert "--seed" not in measured.document["argv"]
+    assert measured.document["argv"][-2:] == ["--duration", "2"]
+    checked = run_checker(older, URL, tmp_path, output=tmp_path / "c.json")
+    assert checked.ok
+    assert "without --model-dir" in checked.detail
+
+
+def test_a_script_that_cannot_be_told_the_address_does_not_run(script_bundle, tmp_path):
+    code = program("write({'passed': True})", SCRIPT.replace('"--url", ', ""))
+    result = run_checker(script_bundle(code), URL, tmp_path, output=tmp_path / "c.json")
+    assert (result.ok, result.ran) == (False, False)
+
+
+def test_the_bundles_arguments_cannot_set_ours_aside(script_bundle, tmp_path):
+    code = program("write({'output_tokens_per_s': 1.0, 'url': args.url, 'seed': args.seed})")
+    sly = replace(script_bundle(code), benchmark_args=("--url", "http://elsewhere", "--seed", "1"))
+    result = run_benchmark(sly, URL, tmp_path, seed=3, output=tmp_path / "b.json")
+    assert (result.document["url"], result.document["seed"]) == (URL, "3")
+
+
+class FullDisk(DiskFiles):
+    def append_text(self, path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_is_said(bundle, tmp_path):
+    with pytest.raises(MissingError, match="No space left"):
+        run_checker(bundle, URL, tmp_path, output=tmp_path / "c.json", files=FullDisk())
+
+
+FAULTS = [
+    ("garbage", "requests failed"),
+    ("content-type", "requests failed"),
+    ("half-close", "requests failed"),
+    ("reset", "requests failed"),
+    ("not-http", "requests failed"),
+    ("hang", "requests failed"),
+    ("error-500", "requests failed"),
+    ("early-eos", "requests failed"),
+    ("die", "requests failed"),
+]
+
+
+@pytest.mark.parametrize(("fault", "said"), FAULTS)
+def test_each_fault_of_a_server_ends_in_a_verdict(bundle, candidate, tmp_path, fault, said):
+    bundle = replace(bundle, benchmark_args=("--timeout", "1"), checker_args=("--timeout", "1"))
+    with launch(candidate(fault=fault, after=3), tmp_path, log_dir=tmp_path) as server:
+        measured = run_benchmark(bundle, server.url, tmp_path, seed=1, window_s=1.0, output=tmp_path / "b.json")
+        assert measured.value is None
+        assert said in measured.detail
+        checked = run_checker(bundle, server.url, tmp_path, output=tmp_path / "c.json")
+        assert (checked.ok, checked.ran) == (False, True)
+
+
+def test_wrong_tokens_are_caught(bundle, candidate, tmp_path):
+    with launch(candidate(fault="wrong-tokens"), tmp_path, log_dir=tmp_path) as server:
+        checked = run_checker(bundle, server.url, tmp_path, output=tmp_path / "c.json")
+    assert checked.detail == "4 of 4 cases failed: greedy-0: token ids differ"
+
+
+def test_metric_by_name_alone():
+    assert metric_value({"x": 2}, Metric("x", "s", "lower")) == (2.0, "")
+    value, problem = metric_value(json.loads('{"x": -Infinity}'), Metric("x", "s", "lower"))
+    assert value is None
+    assert "-inf" in problem
