@@ -54,14 +54,14 @@ def test_an_in_process_model_gets_the_adapter(tmp_path):
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, text, said):
-    with pytest.raises(InputError, match="candidate.toml") as caught:
+    with pytest.raises(InputError, match=r"candidate\.toml") as caught:
         read_candidate(write(tmp_path, text))
     assert said in caught.value.message
     assert caught.value.hint
 
 
 def test_no_candidate_there(tmp_path):
-    with pytest.raises(InputError, match="there is no candidate.toml in"):
+    with pytest.raises(InputError, match=r"there is no candidate\.toml in"):
         read_candidate(tmp_path)
     with pytest.raises(InputError, match="there is no directory"):
         read_candidate(tmp_path / "nowhere")

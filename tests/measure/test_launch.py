@@ -39,10 +39,17 @@ def test_started_ready_and_gone(candidate, tmp_path):
 
 
 def test_ended_also_when_the_block_fails(candidate, tmp_path):
-    with pytest.raises(ZeroDivisionError), launch(candidate(fault="deaf"), tmp_path, log_dir=tmp_path) as server:
-        server.stop(0.1)
-        1 / 0  # noqa: B018
-    assert nobody_listens(server.port)
+    servers = []
+
+    def fail():
+        with launch(candidate(fault="deaf"), tmp_path, log_dir=tmp_path) as server:
+            servers.append(server)
+            server.stop(0.1)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert nobody_listens(servers[0].port)
 
 
 def test_early_death_is_noticed_at_once_with_its_log(candidate, tmp_path):
@@ -55,7 +62,7 @@ def test_early_death_is_noticed_at_once_with_its_log(candidate, tmp_path):
 
 @pytest.mark.parametrize(("fault", "said"), [("never-ready", "answers 503"), ("no-listen", "does not answer")])
 def test_never_ready(candidate, tmp_path, fault, said):
-    with pytest.raises(StartError, match="not ready after 1.5 s") as caught:
+    with pytest.raises(StartError, match=r"not ready after 1\.5 s") as caught:
         launch(candidate(fault=fault, toml="ready_timeout_s = 1.5"), tmp_path, log_dir=tmp_path)
     assert said in caught.value.message
 
@@ -139,13 +146,13 @@ class FullDisk(DiskFiles):
 
 
 def test_a_full_disk_is_said(candidate, tmp_path):
-    with pytest.raises(MissingError, match="cannot write .*server.log: No space left") as caught:
+    with pytest.raises(MissingError, match=r"cannot write .*server\.log: No space left") as caught:
         launch(candidate(), tmp_path, log_dir=tmp_path, files=FullDisk())
     assert caught.value.exit_code == 3
 
 
 def test_a_host_that_is_not_here(candidate, tmp_path):
-    with pytest.raises(InputError, match="cannot listen on '203.0.113.7'"):
+    with pytest.raises(InputError, match=r"cannot listen on .203\.0\.113\.7"):
         launch(candidate(), tmp_path, log_dir=tmp_path, host="203.0.113.7")
 
 
