@@ -3,61 +3,260 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import perf_counter
 
+from .batch import StepResult, build_batch
+from .blocks import BlockManager
+from .errors import RequestError
+from .loading import Loaded, load
+from .sampling import choose, logprobs_of
+from .scheduler import Scheduler, Work
+from .sequence import Sequence
 from .settings import Settings
-from .stats import Stats
-from .types import Limits, Output, Request
+from .stats import Counters, Stats
+from .types import MAX_LOGPROBS, FinishReason, Limits, Output, Request, TokenLogprobs
 
 
 class EngineCore:
     """One model, one batch, one thread: add requests, step, take outputs. Not thread-safe; see `EngineThread`."""
 
-    limits: Limits
-    settings: Settings
-
     def __init__(self, model_dir: Path, settings: Settings) -> None:
-        raise NotImplementedError
+        """Load the model and allocate the KV cache. Raises an EngineError that says what is wrong."""
+        loaded: Loaded = load(model_dir, settings)
+        self.settings = settings
+        self._loaded = loaded
+        self._backend = loaded.backend
+        self._blocks = BlockManager(loaded.blocks, loaded.block_size, loaded.tree)
+        self._scheduler = Scheduler(settings, self._blocks)
+        self._sequences: dict[str, Sequence] = {}
+        self._leaving: list[Output] = []
+        self._counters = Counters()
+        self.limits = Limits(
+            max_model_len=loaded.max_model_len,
+            vocab_size=loaded.config.vocab_size,
+            max_logprobs=MAX_LOGPROBS,
+            max_waiting=settings.max_waiting,
+            eos_token_ids=loaded.config.eos_token_ids,
+        )
 
     def check(self, request: Request) -> None:
         """Raise RequestError where the request cannot be served as asked. Safe from any thread."""
-        raise NotImplementedError
+        prompt, params, limits = request.prompt_ids, request.params, self.limits
+        if not prompt:
+            raise RequestError("prompt", "the prompt is empty")
+        if min(prompt) < 0 or max(prompt) >= limits.vocab_size:
+            wrong = next(token for token in prompt if not 0 <= token < limits.vocab_size)
+            raise RequestError("prompt", f"token id {wrong} is not in the vocabulary of {limits.vocab_size}")
+        if len(prompt) >= limits.max_model_len:
+            raise RequestError(
+                "prompt",
+                f"the prompt has {len(prompt)} tokens, this server holds {limits.max_model_len} with the answer",
+            )
+        if len(prompt) + params.max_tokens > limits.max_model_len:
+            raise RequestError(
+                "max_tokens",
+                f"{len(prompt)} prompt tokens and max_tokens {params.max_tokens} exceed the context of {limits.max_model_len}",
+                f"ask for at most {limits.max_model_len - len(prompt)}",
+            )
+        for field, ids in (
+            ("stop_token_ids", params.stop_token_ids),
+            ("logit_bias", [t for t, _ in params.logit_bias]),
+        ):
+            for token in ids:
+                if not 0 <= token < limits.vocab_size:
+                    raise RequestError(field, f"token id {token} is not in the vocabulary of {limits.vocab_size}")
+        if request.id in self._sequences:
+            raise RequestError("id", f"a request with id {request.id!r} is being served")
 
     def add(self, request: Request) -> None:
-        """Queue a request."""
-        raise NotImplementedError
+        """Queue a request. Raises RequestError."""
+        self.check(request)
+        arrival = perf_counter() if request.arrival is None else request.arrival
+        sequence = Sequence(request, arrival)
+        self._sequences[request.id] = sequence
+        self._scheduler.waiting.append(sequence)
 
     def abort(self, request_id: str) -> None:
-        """Give a request up; its blocks are free and its last output is out after the next step."""
-        raise NotImplementedError
+        """Give a request up: its blocks are free now, its last output comes with the next step. Unknown ids are ignored."""
+        sequence = self._sequences.get(request_id)
+        if sequence is not None:
+            self._leaving.append(self._end(sequence, (), None, "abort"))
 
     def abort_all(self) -> list[Output]:
         """Give every request up, now."""
-        raise NotImplementedError
-
-    def step(self) -> list[Output]:
-        """Compute one batch and return what is new, request by request."""
-        raise NotImplementedError
+        for request_id in self.request_ids():
+            self.abort(request_id)
+        leaving, self._leaving = self._leaving, []
+        return leaving
 
     def has_work(self) -> bool:
         """Whether a step would do anything."""
-        raise NotImplementedError
+        return self._scheduler.has_work() or bool(self._leaving)
 
     def request_ids(self) -> list[str]:
         """Requests that have not finished."""
-        raise NotImplementedError
+        return list(self._sequences)
+
+    def step(self) -> list[Output]:
+        """Compute one batch and return what is new, request by request."""
+        began = perf_counter()
+        outputs, self._leaving = self._leaving, []
+        work = self._scheduler.schedule()
+        if not work:
+            return outputs
+        batch = build_batch(work)
+        result = self._backend.forward(batch)
+        ran = perf_counter()
+        outputs += self._post_process(work, result)
+        self._count(work, result, began, perf_counter() - ran)
+        return outputs
+
+    def _post_process(self, work: list[Work], result: StepResult) -> list[Output]:
+        outputs: list[Output] = []
+        row = 0
+        for item in work:
+            sequence, first = item.sequence, item.sequence.computed
+            samples = item.samples
+            if sequence.request.params.prompt_logprobs and first < sequence.prompt_tokens:
+                self._score_prompt(sequence, first, item.count, row, result)
+                row += item.count - 1 if samples else item.count
+            sequence.computed += item.count
+            self._blocks.commit(sequence)
+            if samples:
+                outputs.append(self._append(sequence, row, result))
+                row += 1
+        return outputs
+
+    def _append(self, sequence: Sequence, row: int, result: StepResult) -> Output:
+        """Sample one token and say what became of the request."""
+        params = sequence.request.params
+        entry: TokenLogprobs | None = None
+        if result.logits is None or params.plain:
+            token = int(result.best[row])
+        else:
+            token, entry = choose(sequence, result.logits[row], self.limits.eos_token_ids)
+        sequence.tokens.append(token)
+        if params.presence_penalty or params.frequency_penalty:
+            sequence.token_counts[token] = sequence.token_counts.get(token, 0) + 1
+        entries = None if entry is None else (entry,)
+        reason = self._finish_reason(sequence, token)
+        if reason is not None:
+            return self._end(sequence, (token,), entries, reason)
+        return self._output(sequence, (token,), entries, None)
+
+    def _finish_reason(self, sequence: Sequence, token: int) -> FinishReason | None:
+        params = sequence.request.params
+        ends = token in params.stop_token_ids or (not params.ignore_eos and token in self.limits.eos_token_ids)
+        if ends and sequence.sampled >= params.min_tokens:
+            return "stop"
+        return "length" if sequence.sampled >= params.max_tokens else None
+
+    def _end(
+        self,
+        sequence: Sequence,
+        token_ids: tuple[int, ...],
+        entries: tuple[TokenLogprobs, ...] | None,
+        reason: FinishReason,
+    ) -> Output:
+        self._scheduler.remove(sequence)
+        del self._sequences[sequence.id]
+        self._counters.finished[reason] += 1
+        return self._output(sequence, token_ids, entries, reason)
+
+    def _output(
+        self,
+        sequence: Sequence,
+        token_ids: tuple[int, ...],
+        entries: tuple[TokenLogprobs, ...] | None,
+        reason: FinishReason | None,
+    ) -> Output:
+        first = sequence.sampled == len(token_ids)
+        scored = sequence.prompt_logprobs if first else None
+        return Output(
+            request_id=sequence.id,
+            token_ids=token_ids,
+            logprobs=entries,
+            finish_reason=reason,
+            prompt_tokens=sequence.prompt_tokens,
+            cached_tokens=sequence.cached_tokens,
+            prompt_logprobs=None if scored is None else tuple(scored),
+        )
+
+    def _score_prompt(self, sequence: Sequence, first: int, count: int, row: int, result: StepResult) -> None:
+        """Log-probabilities of prompt tokens: the logits at a position score the token after it."""
+        assert result.logits is not None
+        if sequence.prompt_logprobs is None or first == 0:
+            sequence.prompt_logprobs = [None]
+        for offset in range(count):
+            following = first + offset + 1
+            if following < sequence.prompt_tokens:
+                entry = logprobs_of(
+                    result.logits[row + offset], sequence.tokens[following], sequence.request.params.logprobs or 0
+                )
+                sequence.prompt_logprobs.append(entry)
+
+    def _count(self, work: list[Work], result: StepResult, began: float, sampling_s: float) -> None:
+        counters = self._counters
+        decoded = 0
+        for item in work:
+            sequence = item.sequence
+            if not sequence.started:
+                sequence.started = True
+                counters.admitted += 1
+                counters.queue_wait_s += began - sequence.arrival
+                counters.prompt_tokens += sequence.prompt_tokens
+                counters.prefix_hit_tokens += sequence.cached_tokens
+            decoded += item.count == 1
+        rows = sum(item.count for item in work)
+        counters.steps += 1
+        counters.batch_rows += len(work)
+        counters.decode_tokens += decoded
+        counters.prefill_tokens += rows - decoded
+        counters.output_tokens += len(result.best)
+        counters.preemptions = self._scheduler.preemptions
+        tree = self._blocks.tree
+        counters.evicted_blocks = tree.evicted if tree is not None else 0
+        seconds = counters.seconds
+        seconds["linear"] += result.linear_s
+        seconds["attention"] += result.attention_s
+        seconds["sampling"] += sampling_s
+        seconds["other"] += perf_counter() - began - result.linear_s - result.attention_s - sampling_s
 
     def stats(self) -> Stats:
         """A snapshot of the counters. Safe from any thread."""
-        raise NotImplementedError
+        counters = self._counters
+        return Stats(
+            seconds=dict(counters.seconds),
+            steps=counters.steps,
+            batch_rows=counters.batch_rows,
+            prefill_tokens=counters.prefill_tokens,
+            decode_tokens=counters.decode_tokens,
+            output_tokens=counters.output_tokens,
+            prompt_tokens=counters.prompt_tokens,
+            prefix_hit_tokens=counters.prefix_hit_tokens,
+            queue_wait_s=counters.queue_wait_s,
+            admitted=counters.admitted,
+            finished=dict(counters.finished),
+            preemptions=counters.preemptions,
+            evicted_blocks=counters.evicted_blocks,
+            running=len(self._scheduler.running),
+            waiting=len(self._scheduler.waiting),
+            max_batch=self.settings.max_batch,
+            kv_blocks_used=self._blocks.used,
+            kv_blocks_cached=self._blocks.cached,
+            kv_blocks_total=self._blocks.total,
+            features=dict(self._loaded.features),
+            info=dict(self._loaded.info),
+        )
 
     def add_idle(self, seconds: float) -> None:
         """Count time in which there was nothing to do."""
-        raise NotImplementedError
+        self._counters.seconds["idle"] += seconds
 
     def rest(self) -> None:
-        """Called when the engine falls idle: checks that every KV block is accounted for."""
-        raise NotImplementedError
+        """Called when the engine falls idle: raises EngineError unless every KV block is accounted for."""
+        self._blocks.check(self._scheduler.running)
 
     def close(self) -> None:
         """Free the model's memory and worker threads."""
-        raise NotImplementedError
+        self._backend.close()

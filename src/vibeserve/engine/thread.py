@@ -9,7 +9,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from .core import EngineCore
-from .errors import QueueFullError, StoppedError
+from .errors import QueueFullError, RequestError, StoppedError
 from .stats import Stats
 from .types import Limits, Output, Request
 
@@ -34,7 +34,7 @@ class EngineThread:
         self._wake = threading.Condition()
         self._draining = False
         self._stopping = False
-        self._open = 0
+        self._open: set[str] = set()
         self._failure: str | None = None
         self._thread = threading.Thread(target=self._loop, name="vibeserve-engine", daemon=True)
 
@@ -65,9 +65,11 @@ class EngineThread:
         with self._wake:
             if self._draining or self._stopping or self._failure:
                 raise StoppedError(self._failure or "the engine is shutting down and takes no more requests")
-            if self._open >= self.limits.max_waiting + self._core.settings.max_batch:
-                raise QueueFullError(f"{self._open} requests are in flight, as many as the settings allow")
-            self._open += 1
+            if len(self._open) >= self.limits.max_waiting + self._core.settings.max_batch:
+                raise QueueFullError(f"{len(self._open)} requests are in flight, as many as the settings allow")
+            if request.id in self._open:
+                raise RequestError("id", f"a request with id {request.id!r} is being served")
+            self._open.add(request.id)
             self._inbox.append(("add", request, callback))
             self._wake.notify()
 
@@ -84,7 +86,7 @@ class EngineThread:
         """Take no more requests and wait until those in flight have finished. False where the time ran out."""
         with self._wake:
             self._draining = True
-            return self._wake.wait_for(lambda: self._open == 0 or self._failure is not None, timeout_s)
+            return self._wake.wait_for(lambda: not self._open or self._failure is not None, timeout_s)
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """End the thread: requests in flight end with reason "abort"."""
@@ -134,17 +136,17 @@ class EngineThread:
             return
         if self._on_step is not None:
             self._on_step(outputs)
-        ended = 0
+        ended: list[str] = []
         for output in outputs:
             callback = self._callbacks.get(output.request_id)
             if output.finish_reason is not None:
-                ended += 1
+                ended.append(output.request_id)
                 self._callbacks.pop(output.request_id, None)
             if callback is not None:
                 callback(output)
         if ended:
             with self._wake:
-                self._open -= ended
+                self._open.difference_update(ended)
                 self._wake.notify_all()
 
     def _fail_all(self) -> None:
@@ -161,5 +163,5 @@ class EngineThread:
             self._deliver(outputs)
         finally:
             with self._wake:
-                self._open = 0
+                self._open.clear()
                 self._wake.notify_all()

@@ -1,0 +1,109 @@
+"""From a model directory and settings to a back end that is ready, and the size of its KV cache."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .batch import Backend
+from .errors import EngineError, MissingPartError, SettingsError
+from .model_config import ModelConfig, read_config
+from .settings import Settings
+from .weights import DTYPES, read_weights
+
+if TYPE_CHECKING:
+    from .prefix_tree import PrefixTree
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model that is ready to run."""
+
+    config: ModelConfig
+    backend: Backend
+    tree: PrefixTree | None
+    blocks: int
+    block_size: int
+    max_model_len: int
+    features: dict[str, bool]
+    info: dict[str, str]
+
+
+def load(model_dir: Path, settings: Settings) -> Loaded:
+    """Read the model and build the back end that the settings name. Raises an EngineError."""
+    config = read_config(Path(model_dir))
+    max_len, blocks = kv_size(config, settings)
+    tree = _part("prefix_tree").PrefixTree(settings.block_size) if settings.prefix_cache else None
+    backend, note = _backend(Path(model_dir), config, settings, blocks, max_len)
+    features = {
+        **backend.features,
+        "continuous_batching": settings.max_batch > 1,
+        "chunked_prefill": settings.chunked_prefill,
+        "prefix_cache": tree is not None,
+        "bfloat16": settings.dtype == "bfloat16",
+    }
+    info = {**backend.info, "dtype": settings.dtype, "family": config.family, "fallback": note}
+    log.info("%s", " ".join(f"{key}={value}" for key, value in info.items() if value))
+    log.info("KV cache: %d blocks of %d tokens, context %d", blocks, settings.block_size, max_len)
+    return Loaded(config, backend, tree, blocks, settings.block_size, max_len, features, info)
+
+
+def kv_size(config: ModelConfig, settings: Settings) -> tuple[int, int]:
+    """(longest sequence in tokens, KV blocks). Raises SettingsError where the memory holds less than one block."""
+    element = DTYPES[settings.dtype].itemsize
+    block_bytes = config.kv_bytes_per_token(element) * settings.block_size
+    max_len = min(settings.max_model_len or config.max_positions, config.max_positions)
+    full = -(-max_len // settings.block_size) * settings.max_batch
+    memory = settings.kv_memory_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
+    blocks = memory // block_bytes
+    if not settings.kv_memory_bytes:
+        blocks = min(blocks, full)
+    if blocks < 1:
+        raise SettingsError(f"kv_memory_bytes {memory} holds no block of {block_bytes} bytes")
+    return min(max_len, blocks * settings.block_size), blocks
+
+
+def _backend(
+    model_dir: Path, config: ModelConfig, settings: Settings, blocks: int, max_len: int
+) -> tuple[Backend, str]:
+    """The back end, and why it is not the one that was hoped for ("" where it is)."""
+    note = ""
+    arguments: dict[str, Any] = {
+        "blocks": blocks,
+        "block_size": settings.block_size,
+        "max_len": max_len,
+        "threads": settings.thread_count,
+    }
+    if settings.backend in ("compiled", "auto"):
+        try:
+            module = _part("compiled_backend")
+            module.require(config, settings)
+        except EngineError as error:
+            if settings.backend == "compiled":
+                raise
+            note = error.message
+            log.warning("falling back to the torch back end: %s", note)
+        else:
+            weights = read_weights(model_dir, config, DTYPES[settings.dtype])
+            return module.CompiledBackend(config, weights, **arguments), ""
+    weights = read_weights(model_dir, config, DTYPES[settings.dtype])
+    backend = _part("torch_backend").TorchBackend(config, weights, compile_dense=settings.compile, **arguments)
+    return backend, note
+
+
+def _part(name: str) -> Any:
+    """An engine module that a candidate may have been built without."""
+    try:
+        return importlib.import_module(f".{name}", __package__)
+    except ModuleNotFoundError as error:
+        if error.name != f"{__package__}.{name}":
+            raise
+        raise MissingPartError(
+            f"this copy of the engine has no {name}", "copy the part that parts.toml names, or change the setting"
+        ) from None

@@ -1,0 +1,46 @@
+// The C face of the kernels; compiled_backend.py calls it.
+#include <cstdio>
+
+#include "forward.h"
+#include "load.h"
+
+using namespace vs;
+
+extern "C" {
+
+const char* vs_isa() {
+#if defined(VS_BF16)
+    return VS_ISA "+" VS_BF16;
+#else
+    return VS_ISA;
+#endif
+}
+
+// Null where memory ran out.
+void* vs_create(const VsConfig* config) {
+    try {
+        if (config->brain) return static_cast<ModelBase*>(new Model<Brain>(*config));
+        return static_cast<ModelBase*>(new Model<Float>(*config));
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "engine kernels: %s\n", error.what());
+        return nullptr;
+    }
+}
+
+void vs_load(void* model, int32_t layer, int32_t kind, const void* data, int32_t brain) {
+    static_cast<ModelBase*>(model)->set(layer, kind, data, brain != 0);
+}
+
+// 0, or 1 where memory ran out.
+int32_t vs_forward(void* model, VsBatch* batch) {
+    try {
+        static_cast<ModelBase*>(model)->forward(*batch);
+        return 0;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "engine kernels: %s\n", error.what());
+        return 1;
+    }
+}
+
+void vs_destroy(void* model) { delete static_cast<ModelBase*>(model); }
+}

@@ -1,0 +1,101 @@
+// A decoder of the Llama kind: what is loaded, and one forward step over a batch of rows.
+#pragma once
+
+#include <chrono>
+#include <stdexcept>
+
+#include "attention.h"
+#include "dense.h"
+#include "team.h"
+
+extern "C" {
+
+// Mirrors compiled_backend.py. All counts in elements.
+struct VsConfig {
+    int32_t layers, hidden, inner, heads, kv_heads, dim, vocab, blocks, max_len, threads, brain, qk_norm;
+    float eps;
+};
+
+// One step; see batch.py for the arrays. `logits` may be null. `seconds`: dense layers, attention.
+struct VsBatch {
+    int32_t rows, sequences, table_width, wanted;
+    const int32_t *tokens, *positions, *row_starts, *tables, *logit_rows;
+    int32_t* best;
+    float* logits;
+    double seconds[2];
+};
+}
+
+namespace vs {
+
+enum Kind {
+    INPUT_NORM, QKV, QKV_BIAS, Q_NORM, K_NORM, OUTPUT, OUTPUT_BIAS, MLP_NORM, GATE_UP, GATE_UP_BIAS, DOWN, DOWN_BIAS,
+    FINAL_NORM, HEAD, EMBEDDING, WINDOW, COSINES, SINES,
+};
+
+struct ModelBase {
+    virtual ~ModelBase() = default;
+    virtual void set(int layer, int kind, const void* data, bool brain) = 0;
+    virtual void forward(VsBatch& batch) = 0;
+};
+
+template <class P>
+struct Layer {
+    std::vector<float> input_norm, q_norm, k_norm, mlp_norm;
+    Matrix<P> qkv, output, gate_up, down;
+    int window = 0;
+    typename P::cache* keys = nullptr;
+    typename P::cache* values = nullptr;
+};
+
+using Clock = std::chrono::steady_clock;
+inline double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+template <class P>
+class Model final : public ModelBase {
+  public:
+    explicit Model(const VsConfig& config);
+    void set(int layer, int kind, const void* data, bool brain) override;
+    void forward(VsBatch& batch) override;
+
+  private:
+    struct Piece { int sequence, row, rows; };  // queries of one attention tile
+    struct Scratch { Array<float> tile, attention, mixed; std::vector<std::pair<float, int>> best; };
+
+    void prepare(VsBatch& batch);
+    void walk(VsBatch& batch, int id);
+    void embed(const VsBatch& batch, int block);
+    void norm(const float* weight, const RowBlocks& blocks, int block, const int32_t* rows, float* out);
+    void place(const VsBatch& batch, Layer<P>& layer, int block);
+    void rotate(float* head, const float* norm, int position, float scale);
+    void attend_tile(const VsBatch& batch, Layer<P>& layer, int tile, Scratch& scratch);
+    template <int Q>
+    void attend_piece(const Pages<typename P::cache>& pages, const Piece& piece, const VsBatch& batch, int first_head,
+                      int heads, int window, Scratch& scratch);
+    void gate(int tile, const float* out, const std::vector<float>& bias);
+    void head_tile(const VsBatch& batch, int tile, Scratch& scratch);
+    template <class Epilogue>
+    void dense(int id, int& phase, const Matrix<P>& matrix, const Packed<P>& x, const RowBlocks& blocks, Epilogue&& end);
+    template <class Source>
+    void fill(int layer, int kind, const Source* data);
+
+    int queries_per_row() const { return (group_ + pieces_ - 1) / pieces_; }
+
+    VsConfig c_;
+    int group_, pieces_, width_, padded_hidden_, wide_;
+    Team team_;
+    std::vector<Layer<P>> layers_;
+    Matrix<P> head_;
+    std::vector<float> norm_, cosines_, sines_;
+    const void* embedding_ = nullptr;
+    bool embedding_brain_ = false;
+    Array<typename P::weight> weights_;
+    Array<typename P::cache> cache_;
+    // Of the step that runs: residual stream [rows][padded_hidden], fused projection [rows][width], packed inputs.
+    Array<float> x_, qkv_, normed_, mixed_, inner_;
+    RowBlocks blocks_{0}, wanted_{0};
+    std::vector<Piece> pieces_of_step_;
+    std::vector<std::unique_ptr<Scratch>> scratch_;
+};
+
+}  // namespace vs

@@ -1,0 +1,104 @@
+"""What runs in the next step: decoding sequences first, then chunks of prompts, then new arrivals."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .blocks import BlockManager
+from .sequence import Sequence
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from .prefix_tree import Key
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """`count` tokens of one sequence, from its first token without keys and values."""
+
+    sequence: Sequence
+    count: int
+
+    @property
+    def samples(self) -> bool:
+        """Whether the step reaches the sequence's newest token, so that the next one can be sampled."""
+        return self.count == self.sequence.pending
+
+
+class Scheduler:
+    """First come, first served, within a budget of tokens a step and the KV blocks that there are."""
+
+    def __init__(self, settings: Settings, blocks: BlockManager) -> None:
+        self._settings = settings
+        self._blocks = blocks
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
+        self.preemptions = 0
+
+    def has_work(self) -> bool:
+        """Whether any sequence is here."""
+        return bool(self.running or self.waiting)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Drop a sequence that ended, wherever it is; its blocks are free at once."""
+        if sequence in self.running:
+            self.running.remove(sequence)
+            self._blocks.free(sequence)
+        else:
+            self.waiting.remove(sequence)
+
+    def schedule(self) -> list[Work]:
+        """The work of one step. Blocks for it are allocated; sequences that lost theirs are back in the queue."""
+        self._make_room()
+        work = [Work(sequence, 1) for sequence in self.running if sequence.decoding]
+        budget = self._settings.max_batch_tokens - len(work)
+        computing: set[tuple[int, Key] | None] = set()
+        for sequence in self.running:
+            if not sequence.decoding and budget > 0:
+                budget -= self._chunk(sequence, budget, work, computing)
+        if budget > 0:
+            self._admit(budget, work, computing)
+        return work
+
+    def _make_room(self) -> None:
+        """Every decoding sequence gets a slot for its next token; the newest sequences give way where blocks run out."""
+        for sequence in list(self.running):
+            while sequence in self.running and not self._blocks.grow(sequence, len(sequence.tokens)):
+                self._preempt(self.running[-1])
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Back to the head of the queue, without its blocks: what it had is computed again (or found in the tree)."""
+        self.running.remove(sequence)
+        self._blocks.free(sequence)
+        self.waiting.appendleft(sequence)
+        self.preemptions += 1
+
+    def _chunk(self, sequence: Sequence, budget: int, work: list[Work], computing: set[tuple[int, Key] | None]) -> int:
+        count = min(sequence.pending, budget) if self._settings.chunked_prefill else sequence.pending
+        work.append(Work(sequence, count))
+        computing.add(self._blocks.next_key(sequence, sequence.nodes))
+        return count
+
+    def _admit(self, budget: int, work: list[Work], computing: set[tuple[int, Key] | None]) -> None:
+        """Take arrivals in order. One whose next block is being computed by another in this very step waits for it."""
+        deferred: list[Sequence] = []
+        while self.waiting and budget > 0 and len(self.running) < self._settings.max_batch:
+            sequence = self.waiting[0]
+            nodes = self._blocks.match(sequence)
+            following = self._blocks.next_key(sequence, nodes)
+            if following is not None and following in computing:
+                deferred.append(self.waiting.popleft())
+                continue
+            fresh = len(sequence.tokens) - len(nodes) * self._blocks.block_size
+            whole = not self._settings.chunked_prefill
+            if whole and fresh > budget and work:
+                break
+            if not self._blocks.admit(sequence, nodes, len(sequence.tokens)):
+                break
+            self.waiting.popleft()
+            self.running.append(sequence)
+            sequence.cached_tokens = sequence.cached_tokens if sequence.started else sequence.computed
+            budget -= self._chunk(sequence, budget, work, computing)
+        self.waiting.extendleft(reversed(deferred))
