@@ -43,7 +43,7 @@ def candidate(tmp_path: Path) -> Callable[..., Path]:
     def make(name: str = "candidate", *, toml: str = "ready_timeout_s = 20", **settings: object) -> Path:
         directory = tmp_path / name
         directory.mkdir(parents=True)
-        words = ["python", str(Path(fake_server.__file__))]
+        words = ["python", "-P", str(Path(fake_server.__file__))]
         for key, value in settings.items():
             words += [f"--{key.replace('_', '-')}"] + ([] if value is True else [str(value)])
         start = ", ".join(f'"{word}"' for word in words)

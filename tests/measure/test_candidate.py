@@ -31,7 +31,7 @@ def test_any_other_program_is_started_as_it_is(tmp_path):
 def test_an_in_process_model_gets_the_adapter(tmp_path):
     candidate = read_candidate(write(tmp_path, 'model = "main:VibeServeModel"'))
     assert candidate.argv()[0] == sys.executable
-    assert candidate.argv()[1].endswith("in_process.py")
+    assert candidate.argv()[2].endswith("in_process.py")
     assert "main:VibeServeModel" in candidate.argv()
 
 

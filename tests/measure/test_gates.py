@@ -45,8 +45,7 @@ def test_a_good_server_passes_and_is_measured(bundle, candidate, tmp_path):
 CHECKER_CASES = [
     ("write({'passed': True, 'cases': [{'name': 'a', 'ok': True}]})", True, True, "1 of 1 cases passed"),
     (
-        "cases = [{'name': 'a', 'ok': True}, {'name': 'b', 'ok': False, 'detail': 'ids'}]\n"
-        "write({'passed': False, 'cases': cases}); sys.exit(1)",
+        "write({'passed': False, 'cases': [dict(name='a', ok=True), dict(name='b', ok=False, detail='ids')]});sys.exit(1)",
         False,
         True,
         "1 of 2 cases failed: b: ids",

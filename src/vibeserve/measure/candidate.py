@@ -44,7 +44,7 @@ class Candidate:
         """The command that starts it, our interpreter for `python`, without model directory, host and port."""
         if self.model:
             adapter = Path(__file__).parent / "in_process.py"
-            return (sys.executable, str(adapter), "--model", self.model, "--health", self.health)
+            return (sys.executable, "-P", str(adapter), "--model", self.model, "--health", self.health)
         if self.start[0] in PYTHONS:
             return (sys.executable, *self.start[1:])
         return self.start

@@ -5,8 +5,8 @@ candidate may. It needs the standard library alone and imports nothing of this p
 
 A request takes `ttft_s` to its first token and `tpot_s` for each further one, times `slow`, times a lognormal factor
 with `noise` as its sigma. With `slots` above 0, that many are served at once and the rest wait in line, first come,
-first served; with `work` the delay is computed, not slept, so that it competes for the cores as a model does. Its answer
-depends on the prompt alone. `service_s` instead makes a whole request take that long in its slot (an M/D/1 queue).
+first served; with `work` each token also costs that many thousand additions, so that it feels the machine as a model
+does. Its answer depends on the prompt alone. `service_s` instead makes a whole request take that long in its slot (an M/D/1 queue).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Settings:
     noise: float = 0.0
     slow: float = 1.0
     slots: int = 0
-    work: bool = False
+    work: int = 0
     ready_after_s: float = 0.0
     fault: str = ""
     after: int = 0
@@ -225,12 +225,9 @@ class FakeServer:
                 yield answer.token(index)
 
     async def _spend(self, due_s: float) -> None:
-        if self.settings.work:
-            while time.monotonic() < due_s:
-                sum(range(2000))
-            await asyncio.sleep(0)
-        elif (left_s := due_s - time.monotonic()) > 0:
-            await asyncio.sleep(left_s)
+        for _ in range(self.settings.work):
+            sum(range(1000))
+        await asyncio.sleep(max(0.0, due_s - time.monotonic()))
 
     async def _whole(self, answer: _Answer, writer: asyncio.StreamWriter) -> bool:
         tokens = [token async for token in self._tokens(answer)]
