@@ -51,11 +51,15 @@ class Goal:
 
 @dataclass(frozen=True)
 class Tried:
-    """One finished round: what was proposed and what became of it."""
+    """One finished round: what was proposed and what became of it.
+
+    `added` is what the round proposed; `techniques` is all that the candidate had in place.
+    """
 
     round: int
     candidate: str
     parent: str
+    added: tuple[str, ...]
     techniques: tuple[str, ...]
     settings: dict[str, Any]
     verdict: str

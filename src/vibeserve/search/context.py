@@ -101,7 +101,7 @@ def facts_of(run: Run, candidate: str) -> dict[str, Fact]:
 
 def history(run: Run, decisions: dict[str, DecisionRow]) -> tuple[Tried, ...]:
     """The finished rounds, round 0 left out."""
-    expected = {row.round: row.expected_ratio for row in run.store.hypotheses()}
+    proposed = {row.round: row for row in run.store.hypotheses()}
     tried = []
     for row in run.store.candidates():
         decision = decisions.get(row.id)
@@ -113,6 +113,7 @@ def history(run: Run, decisions: dict[str, DecisionRow]) -> tuple[Tried, ...]:
                 round=row.round,
                 candidate=row.id,
                 parent=row.parent or BASELINE,
+                added=proposed[row.round].techniques,
                 techniques=row.techniques,
                 settings=row.settings,
                 verdict=decision.verdict,
@@ -120,7 +121,7 @@ def history(run: Run, decisions: dict[str, DecisionRow]) -> tuple[Tried, ...]:
                 value=decision.value,
                 ratio=decision.ratio,
                 ci95=None if low is None or high is None else (low, high),
-                expected_ratio=expected.get(row.round),
+                expected_ratio=proposed[row.round].expected_ratio,
             )
         )
     return tuple(tried)

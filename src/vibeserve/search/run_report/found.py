@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from vibeserve.base.provenance import Provenance, Quantity
@@ -14,6 +15,7 @@ from vibeserve.report import (
     Cards,
     Code,
     Column,
+    Columns,
     Definitions,
     Details,
     Mono,
@@ -24,7 +26,7 @@ from vibeserve.report import (
     svg,
 )
 from vibeserve.report.numbers import show
-from vibeserve.search.run_report.words import as_text, entry_of, improved, measured, provenance, title_of
+from vibeserve.search.run_report.words import as_text, entry_of, improved, measured, metric_words, provenance, title_of
 
 _BETTER = {"higher": "higher is better", "lower": "lower is better"}
 
@@ -39,8 +41,8 @@ def headline(document: dict[str, Any]) -> str:
     return f"{document['bundle']}: no better server than the reference was found"
 
 
-def found(document: dict[str, Any]) -> Section:
-    """The headline figures, and what to know beside them."""
+def found(document: dict[str, Any], plots: Sequence[Block] = ()) -> Section:
+    """The headline figures, `plots` beside each other, and what to know."""
     metric, improvement = document["metric"], document["improvement"]
     unit = metric["unit"]
     ratio = improvement.get("ratio")
@@ -50,7 +52,7 @@ def found(document: dict[str, Any]) -> Section:
     interval = improvement.get("ci95")
     cards = [
         Card(
-            f"{metric['name']} of the best server, against the reference",
+            f"{metric_words(metric)}, best server against the reference".capitalize(),
             measured(ratio, "×", source) if improvement.get("pairs") else ("1×" if ratio else None),
             note=improvement.get("reason") or improvement.get("ratio_reason") or "",
             interval=(interval[0], interval[1]) if interval else None,
@@ -67,6 +69,8 @@ def found(document: dict[str, Any]) -> Section:
         *_limit_cards(document),
     ]
     blocks: list[Block] = [Cards(cards, headline=True), *_notices(document), Text(_summary(document))]
+    if plots:
+        blocks.append(Columns(plots) if len(plots) > 1 else plots[0])
     if rows := _chain(document):
         columns: list[Column | str] = [
             "Round",
@@ -161,10 +165,10 @@ def how_to_run(document: dict[str, Any]) -> Section:
     if best is None:
         return Section("How to run it", [Text("There is no result yet.", muted=True)], anchor="run-it")
     commands = (
-        f"vibeserve serve {run}                      # the best server, on http://127.0.0.1:8000\n"
-        f"vibeserve export {run} my-server           # a directory that runs without vibeserve\n"
-        f"vibeserve bench {document['bundle']} --url http://127.0.0.1:8000\n"
-        f"vibeserve show {run} --json                # every figure of this page, for programs"
+        f"# the best server, on http://127.0.0.1:8000\nvibeserve serve {run}\n"
+        f"# measure it yourself\nvibeserve bench {document['bundle']} --url http://127.0.0.1:8000\n"
+        f"# a directory that runs without vibeserve\nvibeserve export {run} my-server\n"
+        f"# every figure of this page, for programs\nvibeserve show {run} --json"
     )
     start = (
         "cd my-server\npip install -r requirements.txt\npython server.py --model-dir MODEL --host 127.0.0.1 --port 8000"

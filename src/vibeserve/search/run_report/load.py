@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from vibeserve.base.provenance import Provenance
-from vibeserve.report import Block, Column, Columns, Plot, Section, Table, Text, svg
+from vibeserve.report import Block, Column, Plot, Section, Table, Text, svg
 from vibeserve.report.svg import Request
 from vibeserve.search.run_report.materials import Materials
+from vibeserve.search.run_report.words import metric_words
 
 _THROUGHPUT = ("output_tokens_per_s", "requests_per_s", "request_throughput", "images_per_s", "samples_per_s")
 _LATENCY = ("p95_latency_s", "latency_p95_s", "p50_latency_s", "latency_p50_s", "mean_latency_s")
@@ -19,20 +20,15 @@ def under_load(document: dict[str, Any], materials: Materials) -> Section | None
     """The curve and the requests; None where the run measured neither."""
     blocks: list[Block] = []
     plots: list[Block] = []
-    if curve := _curve(document):
-        plots.append(curve)
     if strip := _strip(document, materials):
         plots.append(strip)
-    if plots:
-        blocks.append(Columns(plots) if len(plots) > 1 else plots[0])
+    blocks.extend(plots)
     if table := _levels(document):
         blocks.append(table)
     if not blocks:
         return None
-    if not plots:
-        blocks.insert(
-            0, Text("The windows at other loads recorded no latency, so there is no curve to draw.", muted=True)
-        )
+    if curve(document) is None and document.get("curve"):
+        blocks.append(Text("The windows at other loads recorded no latency, so there is no curve to draw.", muted=True))
     return Section("Under load", blocks, anchor="load")
 
 
@@ -51,7 +47,8 @@ def _metric_of(point: dict[str, Any], names: Sequence[str], metric: str) -> tupl
     return None
 
 
-def _curve(document: dict[str, Any]) -> Plot | None:
+def curve(document: dict[str, Any]) -> Plot | None:
+    """Latency against throughput of baseline and best; None where no window at other loads recorded both."""
     names, metric = _names(document), document["metric"]["name"]
     series = []
     shown: tuple[str, str] | None = None
@@ -134,7 +131,12 @@ def _levels(document: dict[str, Any]) -> Table | None:
     columns = [
         Column("Server"),
         Column("At once"),
-        Column(document["metric"]["name"], unit, provenance=known, source="the bundle's benchmark"),
+        Column(
+            metric_words(document["metric"]).removesuffix(" per second"),
+            unit,
+            provenance=known,
+            source="the bundle's benchmark",
+        ),
         *(Column(key, units[key]) for key in keys),
         Column("Remark", wrap=False),
     ]

@@ -23,7 +23,16 @@ from vibeserve.report import (
 from vibeserve.report.numbers import show
 from vibeserve.report.sections import Tone
 from vibeserve.search.run_report.materials import Materials
-from vibeserve.search.run_report.words import anchor, as_text, measured, quantity, short_of, title_of, verdict_pill
+from vibeserve.search.run_report.words import (
+    anchor,
+    as_text,
+    measured,
+    metric_words,
+    quantity,
+    short_of,
+    title_of,
+    verdict_pill,
+)
 
 _FLOOR_TONES: dict[str, Tone] = {
     "in place": "good",
@@ -57,7 +66,7 @@ def floor(document: dict[str, Any]) -> Section:
 
 def history(document: dict[str, Any]) -> Section:
     """The rounds over time: values, ratios with intervals, and where the time went."""
-    blocks: list[Block] = [Plot(_values(document), provenance=Provenance.MEASURED, source="each round's own windows")]
+    blocks: list[Block] = []
     if ratios := _ratios(document):
         blocks.append(Plot(ratios, provenance=Provenance.MEASURED, source="paired windows", data=False))
     if lanes := _lanes(document):
@@ -77,6 +86,13 @@ def history(document: dict[str, Any]) -> Section:
         if stopped.get("not_others"):
             blocks.append(Details("What was not tried at the end, and why", [_others(stopped["not_others"])]))
     return Section("The rounds", blocks, anchor="rounds")
+
+
+def values(document: dict[str, Any]) -> Plot | None:
+    """The value of each round, the kept ones joined by a line."""
+    if not any(entry.get("value") is not None for entry in document["rounds"]):
+        return None
+    return Plot(_values(document), provenance=Provenance.MEASURED, source="each round's own windows")
 
 
 def _values(document: dict[str, Any]) -> svg.Chart:
@@ -105,13 +121,12 @@ def _values(document: dict[str, Any]) -> svg.Chart:
         if limit and values and limit < 8 * max(values) and limit > min(values) / 8
         else []
     )
-    name = metric["name"] if metric["name"].endswith(metric["unit"].replace("/", "_per_")) else f"{metric['name']}"
     wide = bool(values) and min(values) > 0 and max(values) / min(values) > 100
     return svg.line_chart(
-        f"{metric['name']} by round",
+        f"{metric_words(metric)} by round".capitalize(),
         series,
         x=svg.Axis("round"),
-        y=svg.Axis(name, metric["unit"], kind="log" if wide else "linear"),
+        y=svg.Axis(metric_words(metric).removesuffix(" per second"), metric["unit"], kind="log" if wide else "linear"),
         rules=rules,
         height=320,
     )
@@ -206,8 +221,12 @@ def _table(document: dict[str, Any]) -> Table:
         Column("Round", align="right"),
         Column("Change", wrap=True),
         Column("Verdict"),
-        Column(document["metric"]["name"], unit, provenance=Provenance.MEASURED, source="the bundle's benchmark"),
-        Column("Against the best", "×"),
+        Column(
+            metric_words(document["metric"]).removesuffix(" per second").capitalize(),
+            unit,
+            source="the bundle's benchmark",
+        ),
+        Column("Gain", "×", tip="against the best before it"),
         Column("95 % interval", align="right"),
     ]
     rows = []
@@ -224,7 +243,11 @@ def _table(document: dict[str, Any]) -> Table:
                 shown,
             ]
         )
-    return Table(columns, rows, caption="Every round")
+    return Table(
+        columns,
+        rows,
+        caption="Every round: values are measured by the bundle's benchmark, gains against the best before",
+    )
 
 
 def explained(document: dict[str, Any], materials: Materials) -> Section:

@@ -73,6 +73,14 @@ def improved(document: dict[str, Any]) -> bool:
     return bool(interval) and interval[0] > 1.0
 
 
+def metric_words(metric: dict[str, Any]) -> str:
+    """The metric's name as words: 'output tokens per second', 'p95 latency'."""
+    name = str(metric["name"])
+    if metric["unit"] == "s":
+        name = name.removesuffix("_s")
+    return name.replace("_per_s", "_per_second").replace("_", " ")
+
+
 def as_text(value: Any) -> str:
     """A value of the document in words."""
     match value:
