@@ -6,13 +6,16 @@ from vibeserve.targets.materialize import materialize
 from vibeserve.targets.meta import read_meta
 from vibeserve.targets.objective import parse_metric
 from vibeserve.targets.types import Bundle, Metric, ModelMeta, Slo
+from vibeserve.targets.validate import Check, Validation, validate
 
 __all__ = [
     "Bundle",
+    "Check",
     "Metric",
     "ModelFacts",
     "ModelMeta",
     "Slo",
+    "Validation",
     "find_bundle",
     "materialize",
     "model_facts",
@@ -21,4 +24,5 @@ __all__ = [
     "read_bundle",
     "read_meta",
     "read_three",
+    "validate",
 ]

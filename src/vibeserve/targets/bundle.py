@@ -50,7 +50,7 @@ def read_bundle(path_or_name: str | Path, *, metric: str | None = None) -> Bundl
             raise InputError(
                 f"{path}: {folder}/{script} is missing", hint=f"'vibeserve validate {path}' lists what a bundle holds"
             )
-    return _read(path, path / "reference", path / "accuracy_checker", path / "benchmark", None, metric)
+    return _read(path, [path / folder for folder in SCRIPTS], None, metric)
 
 
 def read_three(
@@ -83,12 +83,11 @@ def read_three(
         raise InputError(f"--objective {given}: no such file", hint="a Markdown file such as OBJECTIVE.md")
     above = folders[0].parent
     whole = above if [folder.parent for folder in folders] == [above] * 3 else None
-    return _read(whole, *folders, given.resolve() if given else None, metric)
+    return _read(whole, folders, given.resolve() if given else None, metric)
 
 
-def _read(
-    path: Path | None, reference: Path, checker: Path, benchmark: Path, objective: Path | None, metric: str | None
-) -> Bundle:
+def _read(path: Path | None, folders: list[Path], objective: Path | None, metric: str | None) -> Bundle:
+    reference, checker, benchmark = folders
     toml_path = reference.parent / "bundle.toml"
     toml = read_toml(toml_path) if toml_path.is_file() else BundleToml()
     if objective is None and (above := reference.parent / "OBJECTIVE.md").is_file():

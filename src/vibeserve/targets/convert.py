@@ -26,7 +26,7 @@ def convert(source: Path, destination: Path, *, trust_remote_code: bool = False)
         # Without dequantize=True the blocks stay packed, and save_pretrained refuses to write them.
         loading = {**options, "quantization_config": GgufConfig(dequantize=True)}
     tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **loading)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **loading)
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.hf_quantizer = None
@@ -57,7 +57,7 @@ def _forget_source(path: Path, folder: str) -> None:
         return
     document = json.loads(path.read_text(encoding="utf-8"))
     kept = {key: value for key, value in document.items() if not (isinstance(value, str) and folder in value)}
-    kept.pop("_name_or_path", None)
+    kept.pop("_from_model_config", None)
     kept.pop("gguf_file", None)
     path.write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -87,7 +87,7 @@ def model_facts(model_dir: str | Path) -> ModelFacts:
     tensors = {name: entry for shard in shards for name, entry in safetensors_header(shard).items()}
     counts = {name: math.prod(entry["shape"]) for name, entry in tensors.items()}
     stored: dict[str, int] = {}
-    for name, entry in tensors.items():
+    for entry in tensors.values():
         dtype = _STORED.get(entry["dtype"], entry["dtype"].lower())
         stored[dtype] = stored.get(dtype, 0) + (entry["data_offsets"][1] - entry["data_offsets"][0])
     parameters = sum(counts.values())

@@ -23,7 +23,7 @@ from typing import Any
 from vibeserve.base.errors import InputError, MissingError
 from vibeserve.base.files import DiskFiles, Files, write_json
 from vibeserve.base.paths import cache_dir
-from vibeserve.targets.sources import Found, SourceUnavailable, checkpoint, resolve, sha256_file
+from vibeserve.targets.sources import Found, UnavailableError, checkpoint, resolve, sha256_file
 from vibeserve.targets.types import Bundle
 
 MANIFEST = "manifest.json"
@@ -61,7 +61,7 @@ def materialize(
     for source in bundle.meta.places():
         try:
             found_files = resolve(source, base=bundle.path or bundle.reference.parent, revision=bundle.meta.revision)
-        except SourceUnavailable as unavailable:
+        except UnavailableError as unavailable:
             reasons.append(f"{source}: {unavailable}")
             hints.extend([unavailable.hint] if unavailable.hint else [])
             note(f"{source}: {unavailable}")
@@ -81,7 +81,7 @@ def materialize(
 def _own_model(own: Path, bundle: Bundle, trusted: bool) -> Path:
     try:
         found = checkpoint(f"file:{own}", own.resolve())
-    except SourceUnavailable as reason:
+    except UnavailableError as reason:
         raise InputError(
             f"{own}: not a model directory: {reason}", hint="remove it, or put a whole checkpoint there"
         ) from None
@@ -155,7 +155,7 @@ def _unchanged(source: str, entry: Path, bundle: Bundle) -> bool:
     """Whether a place on this disk still holds what the entry was made from; a place that is gone has not changed."""
     try:
         found = resolve(_absolute(source, bundle), base=Path.cwd())
-    except SourceUnavailable:
+    except UnavailableError:
         return True
     recorded = json.loads((entry / MANIFEST).read_text(encoding="utf-8"))
     return bool(recorded["checksum"] == found.checksum)

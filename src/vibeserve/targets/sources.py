@@ -1,7 +1,7 @@
 """Where weights may come from: the hub, a place on this disk, or a file inside an installed package.
 
 Each source resolves to a `Found`: files on this disk and a checksum that keys the cache. A source that cannot be had
-raises `SourceUnavailable` with the reason, and the next one is tried.
+raises `UnavailableError` with the reason, and the next one is tried.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WANTED = (
 _HEAVY = ("pytorch_model*.bin", "pytorch_model*.bin.index.json")
 
 
-class SourceUnavailable(Exception):
+class UnavailableError(Exception):
     """This source cannot be had here; the text says why, in half a sentence, and `hint` what would help."""
 
     def __init__(self, reason: str, hint: str = ""):
@@ -65,7 +65,7 @@ def resolve(source: str, *, base: Path, revision: str | None = None) -> Found:
     """Find `source` on this disk, downloading it where it is the hub's.
 
     `base` is what relative paths are relative to; `revision` holds where the source names none. Raises
-    SourceUnavailable, and InputError for a source that can be no source.
+    UnavailableError, and InputError for a source that can be no source.
     """
     if source.startswith("hf://"):
         return _from_hub(source, revision)
@@ -82,7 +82,7 @@ def _from_disk(source: str, path: Path) -> Found:
     if path.is_file() and path.suffix == ".gguf":
         return Found(source, path.parent.resolve(), (path.name,), sha256_file(path))
     if not path.is_dir():
-        raise SourceUnavailable(f"no such {'file' if path.suffix else 'directory'}: {path}")
+        raise UnavailableError(f"no such {'file' if path.suffix else 'directory'}: {path}")
     return checkpoint(source, path.resolve())
 
 
@@ -97,13 +97,13 @@ def checkpoint(source: str, root: Path) -> Found:
         elif len(ggufs) == 1:
             return Found(source, root, (ggufs[0],), sha256_file(root / ggufs[0]))
         elif ggufs:
-            raise SourceUnavailable(
+            raise UnavailableError(
                 f"{root} holds {len(ggufs)} GGUF files", hint=f"name one of them: file:{root / ggufs[0]}"
             )
         else:
-            raise SourceUnavailable(f"{root} holds no weights (no .safetensors, .bin or .gguf)")
+            raise UnavailableError(f"{root} holds no weights (no .safetensors, .bin or .gguf)")
     if "config.json" not in names:
-        raise SourceUnavailable(f"{root} has no config.json")
+        raise UnavailableError(f"{root} has no config.json")
     code = tuple(sorted(found.name for found in root.glob("*.py")))
     digest = hashlib.sha256()
     for name in names:
@@ -121,15 +121,15 @@ def _from_package(source: str) -> Found:
     try:
         distribution = metadata.distribution(package)
     except metadata.PackageNotFoundError:
-        raise SourceUnavailable(f"package {package} is not installed", hint=pip) from None
+        raise UnavailableError(f"package {package} is not installed", hint=pip) from None
     if version and distribution.version != version:
-        raise SourceUnavailable(f"package {package} is {distribution.version}, not {version}", hint=pip)
+        raise UnavailableError(f"package {package} is {distribution.version}, not {version}", hint=pip)
     for entry in distribution.files or ():
         if entry.name == wanted or str(entry).endswith(f"/{wanted}"):
             path = Path(str(distribution.locate_file(entry)))
             if path.is_file():
                 return Found(source, path.parent.resolve(), (path.name,), sha256_file(path))
-    raise SourceUnavailable(f"package {package} {distribution.version} has no file {wanted}", hint=pip)
+    raise UnavailableError(f"package {package} {distribution.version} has no file {wanted}", hint=pip)
 
 
 def _from_hub(source: str, revision: str | None) -> Found:
@@ -141,20 +141,20 @@ def _from_hub(source: str, revision: str | None) -> Found:
     try:
         import huggingface_hub
     except ImportError:
-        raise SourceUnavailable("huggingface_hub is not installed", hint="pip install 'vibeserve[engine]'") from None
+        raise UnavailableError("huggingface_hub is not installed", hint="pip install 'vibeserve[engine]'") from None
     patterns = [gguf] if gguf else [*_WANTED, "*.py"]
     try:  # a snapshot that the hub's own cache holds needs no network
         local = huggingface_hub.snapshot_download(
             repo, revision=revision, allow_patterns=patterns, local_files_only=True
         )
         return _snapshot(source, Path(local), gguf)
-    except (OSError, ValueError, SourceUnavailable):
+    except (OSError, ValueError, UnavailableError):
         pass
     _probe_hub(repo, revision)
     try:
         local = huggingface_hub.snapshot_download(repo, revision=revision, allow_patterns=patterns)
     except Exception as error:  # the hub client raises many kinds; each means: not from here
-        raise SourceUnavailable(f"the download from the hub failed: {_first_line(error)}") from error
+        raise UnavailableError(f"the download from the hub failed: {_first_line(error)}") from error
     return _snapshot(source, Path(local), gguf)
 
 
@@ -167,16 +167,16 @@ def _snapshot(source: str, root: Path, gguf: str | None) -> Found:
 def _probe_hub(repo: str, revision: str | None) -> None:
     """One small request with a hard limit, names looked up included; the hub client itself would try for minutes."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
-        raise SourceUnavailable("the hub is switched off (HF_HUB_OFFLINE)")
+        raise UnavailableError("the hub is switched off (HF_HUB_OFFLINE)")
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
     outcome: list[str | None] = []
     worker = threading.Thread(target=lambda: outcome.append(_ask(endpoint, repo, revision)), daemon=True)
     worker.start()
     worker.join(HUB_LIMIT_S)
     if not outcome:
-        raise SourceUnavailable(f"the hub ({endpoint}) did not answer within {HUB_LIMIT_S:g} s")
+        raise UnavailableError(f"the hub ({endpoint}) did not answer within {HUB_LIMIT_S:g} s")
     if outcome[0] is not None:
-        raise SourceUnavailable(outcome[0])
+        raise UnavailableError(outcome[0])
 
 
 def _ask(endpoint: str, repo: str, revision: str | None) -> str | None:
