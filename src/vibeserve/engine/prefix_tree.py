@@ -50,7 +50,8 @@ class PrefixTree:
 
     def match(self, tokens: Tokens[int], max_blocks: int) -> list[Node]:
         """The longest known prefix of `tokens`, at most `max_blocks` full blocks. Holds nothing."""
-        node, found = self.root, []
+        node = self.root
+        found: list[Node] = []
         while len(found) < max_blocks:
             child = node.children.get(self.key(tokens, len(found)))
             if child is None:
