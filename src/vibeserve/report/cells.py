@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from markupsafe import Markup, escape
 
@@ -13,6 +13,9 @@ from vibeserve.report.chart import Chart
 from vibeserve.report.inline import pieces, safe
 from vibeserve.report.numbers import exact, parts, show, show_interval, show_quantity
 from vibeserve.report.sections import Cell, Column, Diff, Link, Mono, Pill
+
+#: Units that change with the size of the number (ms or s), or that are part of how it is read (12 %, 3×).
+_UNIT_IN_CELL = frozenset({"", "s", "B", "B/s", "FLOP", "FLOPs", "FLOP/s", "%", "×"})
 
 
 def inline(text: str) -> Markup:
@@ -96,12 +99,22 @@ def sort_value(value: Cell) -> str:
     return str(value)
 
 
+def head_unit(column: Column) -> str:
+    """The unit that a column's head carries, so that its cells need none; '' where each cell has its own."""
+    return "" if column.unit in _UNIT_IN_CELL else column.unit
+
+
+def cell_unit(column: Column) -> str:
+    """The unit that the column's cells carry."""
+    return column.unit if column.unit in _UNIT_IN_CELL else ""
+
+
 def columns_of(columns: Sequence[Column | str]) -> list[Column]:
     """Columns, a bare name made one."""
     return [Column(column) if isinstance(column, str) else column for column in columns]
 
 
-def align_of(column: Column, rows: Sequence[Sequence[Cell]], position: int) -> str:
+def align_of(column: Column, rows: Sequence[Sequence[Cell]], position: int) -> Literal["left", "right"]:
     """'right' for a column of numbers, else 'left'."""
     if column.align != "auto":
         return column.align
@@ -151,5 +164,7 @@ HELPERS: dict[str, Callable[..., Any]] = {
     "show_interval": show_interval,
     "exact": exact,
     "parts": parts,
+    "head_unit": head_unit,
+    "cell_unit": cell_unit,
     "is_quantity": lambda value: isinstance(value, Quantity),
 }

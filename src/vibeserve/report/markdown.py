@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vibeserve.base.provenance import Quantity
-from vibeserve.report.cells import align_of, columns_of, diff_lines
+from vibeserve.report.cells import align_of, cell_unit, columns_of, diff_lines, head_unit
 from vibeserve.report.chart import Chart
 from vibeserve.report.figures import figures_of, figures_section
 from vibeserve.report.inline import pieces
@@ -18,6 +18,7 @@ from vibeserve.report.sections import (
     Cards,
     Cell,
     Code,
+    Column,
     Columns,
     Definitions,
     Details,
@@ -126,14 +127,19 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], aligns: Sequence[
     return "\n".join(lines)
 
 
+def _head(column: Column) -> str:
+    beside = [word for word in (head_unit(column), column.provenance.value if column.provenance else "") if word]
+    return _escape(column.name) + (f" ({', '.join(beside)})" if beside else "")
+
+
 def _render_table(block: Table) -> str:
     if not block.rows:
         return f"{inline(block.caption)}: {block.empty}" if block.caption else block.empty
     columns = columns_of(block.columns)
     aligns = [align_of(column, block.rows, i) for i, column in enumerate(columns)]
-    head = [_escape(column.name) + (f" ({column.provenance.value})" if column.provenance else "") for column in columns]
+    head = [_head(column) for column in columns]
     rows = [*block.rows, *([block.total] if block.total else [])]
-    texts = [[cell(value, columns[i].unit) for i, value in enumerate(row)] for row in rows]
+    texts = [[cell(value, cell_unit(columns[i])) for i, value in enumerate(row)] for row in rows]
     table = _table(head, texts, aligns)
     return f"**{inline(block.caption)}**\n\n{table}" if block.caption else table
 

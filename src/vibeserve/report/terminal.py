@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from vibeserve.base.provenance import Quantity
-from vibeserve.report.cells import align_of, columns_of, diff_lines
+from vibeserve.report.cells import align_of, cell_unit, columns_of, diff_lines, head_unit
 from vibeserve.report.chart import Chart
 from vibeserve.report.inline import pieces
 from vibeserve.report.markdown import spark_text
@@ -149,9 +149,12 @@ def _table(console: Console, block: Table) -> None:
         title=_plain(block.caption) or None, title_justify="left", header_style="bold", box=None, pad_edge=False
     )
     for position, column in enumerate(columns):
-        table.add_column(column.name, justify=align_of(column, block.rows, position))  # type: ignore[arg-type]
+        unit = head_unit(column)
+        table.add_column(
+            f"{column.name} ({unit})" if unit else column.name, justify=align_of(column, block.rows, position)
+        )
     for row in [*block.rows, *([block.total] if block.total else [])]:
-        table.add_row(*(_cell(value, columns[i].unit) for i, value in enumerate(row)))
+        table.add_row(*(_cell(value, cell_unit(columns[i])) for i, value in enumerate(row)))
     console.print(table if block.rows else block.empty)
 
 
