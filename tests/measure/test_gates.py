@@ -19,7 +19,7 @@ URL = "http://127.0.0.1:9"
 SCRIPT = """
     import argparse, json, sys, time
     parser = argparse.ArgumentParser()
-    for name in ("--url", "--model-dir", "--output-json", "--seed", "--duration"):
+    for name in ("--url", "--model-dir", "--output-json", "--seed", "--fresh-seed", "--window"):
         parser.add_argument(name)
     args = parser.parse_args()
     def write(value):
@@ -108,7 +108,7 @@ def test_what_a_benchmark_may_write(script_bundle, tmp_path, written, value, sai
 
 
 def test_flags_that_an_older_script_does_not_know_are_left_out(script_bundle, tmp_path):
-    head = SCRIPT.replace('"--model-dir", ', "").replace('"--seed", ', "")
+    head = SCRIPT.replace('"--model-dir", ', "").replace('"--seed", "--fresh-seed", "--window"', '"--duration"')
     code = program("write({'output_tokens_per_s': 1.0, 'passed': True, 'argv': sys.argv[1:]})", head)
     older = script_bundle(code)
     measured = run_benchmark(older, URL, tmp_path, seed=3, window_s=2, output=tmp_path / "b.json")

@@ -14,13 +14,16 @@ from typing import Any
 from vibeserve.base.clock import Clock, SystemClock
 from vibeserve.base.files import DiskFiles, Files
 from vibeserve.base.processes import Command, Process, ProcessError, ProcessRunner, SystemRunner, clean_environment
+from vibeserve.base.randomness import derive_seed
 from vibeserve.measure.cpus import plan_cpus
 from vibeserve.measure.errors import cannot_write, last_line, tail_of
 from vibeserve.targets.types import Bundle, Metric
 
 _UNKNOWN_FLAG = re.compile(r"unrecognized arguments: (.*)")
 # A script to the letter of an older bundle may not know these; it runs without them, and the result says so.
-_OPTIONAL = ("--model-dir", "--seed", "--duration")
+_OPTIONAL = ("--model-dir", "--seed", "--window", "--fresh-seed", "--duration")
+# What to ask for instead: an older benchmark sends for a while and awaits the rest, where ours cuts the window off.
+_INSTEAD = {"--window": "--duration"}
 
 
 @dataclass(frozen=True)
@@ -112,13 +115,15 @@ def run_benchmark(
     files: Files | None = None,
     group: str = "",
 ) -> BenchResult:
-    """Run benchmark.py against `url`: `window_s` seconds of load (`--duration`) with the prompts of `seed`.
+    """Run benchmark.py against `url`: `window_s` seconds of load with the prompts of `seed`, fresh ones included.
 
+    The window is asked for by `--window`; of a benchmark that does not know it, by `--duration`.
     The value is the bundle's metric: a top-level finite number of that name in the JSON.
     """
     flags = [("--url", url), ("--model-dir", str(model_dir)), ("--output-json", str(output)), ("--seed", str(seed))]
+    flags.append(("--fresh-seed", str(derive_seed(seed, "fresh") % 2**31)))
     if window_s is not None:
-        flags.append(("--duration", f"{window_s:g}"))
+        flags.append(("--window", f"{window_s:g}"))
     ran = _run_script(
         bundle.benchmark_script,
         flags,
@@ -178,10 +183,11 @@ def _run_script(
     except OSError as error:
         raise cannot_write(log, error) from None
     begin_s, cpu_s = clock.monotonic_s(), 0.0
+    known = list(flags)
     dropped: list[str] = []
     while True:
         # The bundle's arguments first: ours win, and so cannot be set aside by it.
-        ours = [word for name, value in flags if name not in dropped for word in (name, value)]
+        ours = [word for flag in known for word in flag]
         argv = (sys.executable, str(script), *args, *ours)
         start = log.stat().st_size if log.exists() else 0
         command = Command(argv, script.parent, log, env=clean_environment(), cpus=plan_cpus().client, group=group)
@@ -195,23 +201,23 @@ def _run_script(
             process.end(1.0)
         cpu_s += process.cpu_s()
         tail = tail_of(log) if log.stat().st_size > start else ""
-        unknown = _unknown_optional(exit_code, tail, flags, dropped)
-        if not unknown:
+        refused = _refused(exit_code, tail, known)
+        if not refused:
             break
-        dropped += unknown
+        dropped += refused
+        known = [(_INSTEAD.get(name, ""), value) if name in refused else (name, value) for name, value in known]
+        known = [(name, value) for name, value in known if name]
     document, problem = _read(output)
     wall_s = clock.monotonic_s() - begin_s
     return _Ran(script.name, exit_code, document, problem, tuple(dropped), tail, wall_s, cpu_s, exit_code is None)
 
 
-def _unknown_optional(
-    exit_code: int | None, tail: str, flags: Sequence[tuple[str, str]], dropped: Sequence[str]
-) -> list[str]:
-    """Our optional flags that the script refused."""
+def _refused(exit_code: int | None, tail: str, flags: Sequence[tuple[str, str]]) -> list[str]:
+    """Our optional flags that the script does not know."""
     if exit_code != 2 or not (match := _UNKNOWN_FLAG.search(tail)):
         return []
-    refused = match[1].split()
-    return [name for name, _ in flags if name in _OPTIONAL and name in refused and name not in dropped]
+    words = match[1].split()
+    return [name for name, _ in flags if name in _OPTIONAL and name in words]
 
 
 def _read(output: Path) -> tuple[dict[str, Any], str]:

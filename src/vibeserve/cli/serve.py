@@ -1,0 +1,79 @@
+"""`vibeserve serve`: start a bundle's reference, or a run's best server, and keep it until Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vibeserve.base.errors import InputError
+from vibeserve.base.units import duration
+from vibeserve.cli.output import JsonFlag, note, print_json
+
+
+def serve(
+    what: Annotated[str, typer.Argument(metavar="BUNDLE|RUN[:CANDIDATE]", help="A bundle, or a run's best server.")],
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8000,
+    model_dir: Annotated[Path | None, typer.Option(help="The model's directory; without it, the bundle's.")] = None,
+    runs_dir: Annotated[Path | None, typer.Option(help="Where the runs lie.")] = None,
+    trust_remote_code: Annotated[bool, typer.Option(help="Let the model's own code run.")] = False,
+    json: JsonFlag = False,
+) -> int:
+    """Start a bundle's reference, or a run's best server. Ctrl-C ends it. Exit 1: the server died."""
+    from vibeserve.measure import launch
+    from vibeserve.measure.errors import cannot_write
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
+    with tempfile.TemporaryDirectory(prefix="vibeserve-serve-") as folder:
+        try:
+            directory, weights = _find(what, Path(folder), model_dir, runs_dir, trust_remote_code)
+        except OSError as error:
+            raise cannot_write(Path(folder), error) from None
+        note(f"starting {directory.name} …")
+        with launch(directory, weights, log_dir=Path(folder), host=host, port=port or None) as server:
+            if json:
+                print_json({"url": server.url, "pid": server.pid, "ready_s": server.ready_s, "log": server.log})
+            else:
+                print(f"{server.url} is ready after {duration(server.ready_s, 3)}", flush=True)
+                note(f"its log is {server.log}; Ctrl-C ends it")
+            try:
+                while server.process.wait(1.0) is None:
+                    pass
+            except KeyboardInterrupt:
+                note("\nended")
+                return 0
+            server.require_alive()
+    return 1
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _find(
+    what: str, folder: Path, model_dir: Path | None, runs_dir: Path | None, trust_remote_code: bool
+) -> tuple[Path, Path]:
+    """(candidate directory, model directory) of what was named."""
+    from vibeserve.measure import reference_candidate
+    from vibeserve.targets import materialize, read_bundle
+
+    try:
+        bundle: Any = read_bundle(what)
+    except InputError as not_a_bundle:
+        return _of_run(what, folder, model_dir, runs_dir, not_a_bundle)
+    return reference_candidate(bundle, trust_remote_code=trust_remote_code), model_dir or materialize(bundle)
+
+
+def _of_run(
+    what: str, folder: Path, model_dir: Path | None, runs_dir: Path | None, not_a_bundle: InputError
+) -> tuple[Path, Path]:
+    from vibeserve.search import open_candidate
+
+    if Path(what.partition(":")[0]).is_dir() and (Path(what) / "bundle.toml").exists():
+        raise not_a_bundle
+    return open_candidate(what, runs_dir=runs_dir, destination=folder / "candidate", model_dir=model_dir)
