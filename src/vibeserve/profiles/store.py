@@ -64,7 +64,7 @@ def save(
     """
     import pyarrow.parquet as pq
 
-    name = check_name(display_name or profile.name)
+    name = check_name(profile.name if display_name is None else display_name)
     home = root(data_path)
     home.mkdir(parents=True, exist_ok=True)
     created = datetime.now(UTC)
