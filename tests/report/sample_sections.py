@@ -92,7 +92,7 @@ def every_block(name: str = "") -> list[Section]:
         Code(f"vibeserve serve {name}", "sh", title=f"Run {name}"),
         Diff(f"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n-old {name}\n+new {name}\n same", title=f"`x` {name}"),
         Diff("\n".join(f"+{i}" for i in range(20)), max_lines=10),
-        *(Callout(f"text {name}", title=f"title {name}", tone=tone) for tone in ("info", "good", "warn", "bad", "plain")),
+        *(Callout(f"text {name}", title=f"title{name}", tone=tone) for tone in ("info", "good", "warn", "bad", "plain")),
         Definitions([("CPU", f"a CPU {name}"), ("bandwidth", Quantity(28e9, "B/s", MEASURED, f"triad {name}")), ("cores", 2)]),
         Source(f"kernel{name}.py", source_lines, [("time", "s"), ("bytes", "B")], provenance=Provenance.SIMULATED),
         Form("/sql", [Field("q", f"SQL {name}", f"SELECT 1 {name}", "area"), Field("t", "Table", "A", "choice", ["A", "B"]), Field("n", "Name", name), Field("h", "h", name, "hidden")]),

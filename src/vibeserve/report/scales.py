@@ -65,7 +65,7 @@ def linear_ticks(low: float, high: float, count: int = 5) -> tuple[float, ...]:
 def log_ticks(low: float, high: float, count: int = 6) -> tuple[float, ...]:
     """Powers of 10 that lie within [low, high], thinned to about `count`; 1-2-5 steps where the range is short."""
     first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
-    factors = (1.0, 2.0, 5.0) if last - first <= 2 else (1.0,)
+    factors = (1.0, 2.0, 5.0) if high / low <= 200 else (1.0,)
     every = max(1, math.ceil((last - first) / count)) if len(factors) == 1 else 1
     ticks = [10.0**power * factor for power in range(first, last + 1, every) for factor in factors]
     return tuple(tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9))
