@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import socket
 import sys
 import time
 import zlib
@@ -165,6 +166,7 @@ def main() -> None:
     parser.add_argument("--http", type=json.loads, default={})
     parser.add_argument("--load-s", type=float, default=0.0)
     parser.add_argument("--fail-to-load", action="store_true")
+    parser.add_argument("--send-buffer", type=int, default=0, help="a small one makes a slow reader felt early")
     arguments = parser.parse_args()
     http: HttpSettings = http_settings_from(arguments.http)
 
@@ -177,6 +179,8 @@ def main() -> None:
         return engine, served_model(arguments.model_dir, tokenizer, engine.limits, {}, http)
 
     listener = listen("127.0.0.1", arguments.port)
+    if arguments.send_buffer:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, arguments.send_buffer)
     print(listener.getsockname()[1], flush=True)
     sys.exit(serve(load, http, listener))
 

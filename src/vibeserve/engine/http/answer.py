@@ -6,7 +6,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..errors import QueueFullError, RequestError, StoppedError
 from ..types import Output, Request
@@ -19,14 +18,6 @@ from .plan import Plan, ServedModel
 from .wire import Wire, joined, usage_of
 
 STREAM_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-
-
-@dataclass(eq=False)
-class Sending:
-    """A stream that is being written; `since` is set while the client's window is full."""
-
-    task: asyncio.Task[None] | None
-    since: float | None = None
 
 
 class Job:
@@ -120,11 +111,10 @@ def watch(receive: Receive, inbox: Inbox) -> asyncio.Task[None]:
 
 
 class Answering:
-    """Sends answers. Holds what they share: the counters and the streams that are being written."""
+    """Sends answers, and counts them."""
 
     def __init__(self, counters: HttpCounters):
         self._counters = counters
-        self._streams: set[Sending] = set()
 
     async def run(self, job: Job, wire: Wire, receive: Receive, send: Send, arrival: float) -> None:
         """Submit and answer. Raises ApiError before anything was sent, ClientLeftError when the client left."""
@@ -160,8 +150,6 @@ class Answering:
     async def _stream(self, job: Job, wire: Wire, send: Send, arrival: float) -> None:
         await send(head(200, "text/event-stream; charset=utf-8", STREAM_HEADERS))
         opened: set[int] = set()
-        sending = Sending(asyncio.current_task())
-        self._streams.add(sending)
         first = job.needs_engine
         try:
             while True:
@@ -178,16 +166,12 @@ class Answering:
                 body = self._events(job, wire, new, opened)
                 ended = job.complete
                 if body or ended:
-                    sending.since = time.monotonic()
                     await send({"type": "http.response.body", "body": body, "more_body": not ended})
-                    sending.since = None
                 if ended:
                     return
         except ApiError as error:
             # The status has gone out: the stream says what happened, and ends without [DONE].
             await send({"type": "http.response.body", "body": b"data: " + error.body + b"\n\n", "more_body": False})
-        finally:
-            self._streams.discard(sending)
 
     def _events(self, job: Job, wire: Wire, new: Iterator[tuple[Choice, Delta]], opened: set[int]) -> bytes:
         """Everything new as one piece of the stream; several deltas of a choice become one event."""
@@ -210,12 +194,3 @@ class Answering:
         if job.complete:
             parts.append(wire.last(job.choices))
         return b"".join(parts)
-
-    def cut_stalled(self, limit_s: float) -> int:
-        """Cut off streams whose client has read nothing for this long; returns how many."""
-        now = time.monotonic()
-        stalled = [stream for stream in self._streams if stream.since is not None and now - stream.since > limit_s]
-        for stream in stalled:
-            if stream.task is not None:
-                stream.task.cancel()
-        return len(stalled)

@@ -113,10 +113,9 @@ class App:
             self._on_failure(message)
 
     async def _sweep(self) -> None:
-        """Once a second: cut off clients that do not read, and notice an engine that died."""
+        """Once a second: notice an engine that died."""
         while True:
             await asyncio.sleep(SWEEP_S)
-            self._answering.cut_stalled(self.settings.write_stall_s)
             if self.engine is not None and self.engine.failure is not None and self.state is not State.FAILED:
                 self._fail(self.engine.failure)
 

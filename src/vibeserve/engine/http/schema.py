@@ -157,5 +157,5 @@ def _field_error(text: str, kind: type[msgspec.Struct]) -> ApiError:
     at = _AT.search(text)
     if at is None:
         return invalid(f"The request body is wrong: {text}.", None, "invalid_type")
-    what = text[: at.start()]
-    return invalid(f"`{at['path']}` is wrong: {what[0].lower()}{what[1:]}.", at["path"], "invalid_type")
+    what, where = text[: at.start()], at["path"].split("[...]")[0]
+    return invalid(f"`{where}` is wrong: {what[0].lower()}{what[1:]}.", where, "invalid_type")

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import uvicorn
 
@@ -17,8 +17,46 @@ from .settings import HttpSettings
 log = logging.getLogger(__name__)
 
 
+class StallWatch:
+    """Cuts off connections whose client has read nothing for `limit_s` although there was something to read.
+
+    A buffer that has shrunk since the last look is progress. What a client does not read is bounded by its answer, but
+    would be kept for as long as it keeps the connection.
+    """
+
+    def __init__(self, limit_s: float):
+        self._limit_s = limit_s
+        self._seen: dict[asyncio.Transport, tuple[int, float]] = {}
+
+    def look(self, transports: Iterable[asyncio.Transport], now_s: float) -> None:
+        """Compare with the last look, and cut off those that have stood still for too long."""
+        seen = {}
+        for transport in transports:
+            size = transport.get_write_buffer_size()
+            if size == 0:
+                continue
+            before, since = self._seen.get(transport, (0, now_s))
+            since = now_s if size < before else since
+            if now_s - since > self._limit_s:
+                transport.abort()
+            else:
+                seen[transport] = (size, since)
+        self._seen = seen
+
+
 class _Server(uvicorn.Server):
     """uvicorn without its habit of raising the signal again after the shutdown: a drained server exits with 0."""
+
+    def __init__(self, config: uvicorn.Config, write_stall_s: float):
+        super().__init__(config)
+        self._stalls = StallWatch(write_stall_s)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second."""
+        if counter % 10 == 0:
+            transports = [connection.transport for connection in self.server_state.connections]
+            self._stalls.look(transports, asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -77,7 +115,7 @@ def serve(load: Load, settings: HttpSettings, listener: socket.socket) -> int:
     )
     # uvicorn tells every malformed request and every cancelled stream; what matters is told by the application.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-    server = _Server(config)
+    server = _Server(config, settings.write_stall_s)
     host, port = listener.getsockname()[:2]
     log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
     server.run(sockets=[listener])
