@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,12 +97,29 @@ class Profile:
                 found = found.append_column(key, pa.nulls(found.num_rows, kind))
         return found.select(list(columns))
 
-    def ints(self, name: str, *columns: str) -> tuple[NDArray[np.int64], ...]:
-        """Integer columns as NumPy arrays; a null is 0."""
-        import pyarrow.compute as pc
+    def parts(self, name: str) -> Iterator[pa.Table]:
+        """A table piece by piece (row group by row group from disk), always at least one, which may be empty."""
+        import pyarrow.parquet as pq
 
-        table = self.table(name, columns)
-        return tuple(pc.fill_null(table.column(key), 0).to_numpy().astype("int64", copy=False) for key in columns)
+        files = parquet_files(self.directory).get(name, []) if self.directory and name not in self.tables else []
+        if len(files) != 1:  # several files may differ in their columns: read them together
+            yield self.table(name)
+            return
+        with pq.ParquetFile(files[0]) as file:
+            if not file.num_row_groups:
+                yield file.read()
+            for index in range(file.num_row_groups):
+                yield file.read_row_group(index)
+
+    def spans(self, name: str, where: str = "true") -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """start_ts and end_ts (ns) of the rows of a table where the SQL condition `where` holds."""
+        import numpy as np
+
+        if not self.rows(name):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        with self.connect([name]) as connection:
+            found = connection.execute(f"SELECT start_ts, end_ts FROM {name} WHERE {where}").fetchnumpy()
+        return np.asarray(found["start_ts"], np.int64), np.asarray(found["end_ts"], np.int64)
 
     def first(self, name: str) -> dict[str, Any]:
         """The first row of a table as a dict; empty where there is none."""

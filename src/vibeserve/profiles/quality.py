@@ -90,8 +90,7 @@ def _merge_agrees(profile: Profile) -> Finding:
     stated = profile.number("Summary", "dma_active_time")
     if stated is None or not profile.rows("DmaPacket"):
         return Finding("DMA time agrees with Summary", None, "no Summary.dma_active_time or no packets to compare")
-    starts, ends = profile.ints("DmaPacket", "start_ts", "end_ts")
-    merged = intervals.union_ns(starts, ends) / 1e9
+    merged = intervals.union_ns(*profile.spans("DmaPacket")) / 1e9
     ok = abs(merged - stated) <= max(20e-9, stated * 1e-3)
     return Finding(
         "DMA time agrees with Summary", ok, f"packets cover {merged * 1e6:.3f} µs, Summary says {stated * 1e6:.3f} µs"

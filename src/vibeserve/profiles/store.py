@@ -62,8 +62,6 @@ def save(
     Every table is checked against the schema: known columns get its types, unknown ones are kept, and what is missing is
     written down in the profile's info.
     """
-    import pyarrow.parquet as pq
-
     name = check_name(profile.name if display_name is None else display_name)
     home = root(data_path)
     home.mkdir(parents=True, exist_ok=True)
@@ -74,15 +72,11 @@ def save(
         missing: dict[str, list[str]] = {}
         extra: dict[str, list[str]] = {}
         for table_name in profile.table_names():
-            try:
-                table, report = schema.conform(table_name, profile.table(table_name))
-            except ValueError as error:
-                raise InputError(f"profile '{name}': {error}", hint="the old profile, if any, is as it was") from None
+            report = _write(profile, table_name, folder / f"{table_name}.parquet")
             if report.missing_required:
                 missing[table_name] = list(report.missing_required)
             if report.extra:
                 extra[table_name] = list(report.extra)
-            pq.write_table(table, folder / f"{table_name}.parquet", compression="zstd", compression_level=1)
         known = {
             "name": name,
             "created": created.isoformat(timespec="seconds"),
@@ -100,6 +94,26 @@ def save(
         raise
     _sweep(home, name)
     return Profile(name=name, directory=folder, info=known)
+
+
+def _write(profile: Profile, table_name: str, path: Path) -> schema.Conformance:
+    """Write one table as parquet, a row group at a time where it comes from disk. Raises InputError for a wrong type."""
+    import pyarrow.parquet as pq
+
+    writer = report = None
+    try:
+        for part in profile.parts(table_name):
+            table, report = schema.conform(table_name, part)
+            if writer is None:
+                writer = pq.ParquetWriter(path, table.schema, compression="zstd", compression_level=1)
+            writer.write_table(table.cast(writer.schema) if table.schema != writer.schema else table)
+    except ValueError as error:
+        raise InputError(f"profile '{profile.name}': {error}", hint="the old profile, if any, is as it was") from None
+    finally:
+        if writer is not None:
+            writer.close()
+    assert report is not None
+    return report
 
 
 def open_profile(name: str, data_path: Path | str | None = None) -> Profile:

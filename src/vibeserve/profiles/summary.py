@@ -6,7 +6,6 @@ each metric in data/tables.yaml (table Summary).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vibeserve.profiles import intervals
@@ -17,7 +16,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
-STATIC_QUEUES = ("instruction", "input", "output", "data")
+_QUEUE_KINDS = {
+    "static": ("instruction", "input", "output", "data"),
+    "software_dynamic": ("software_dynamic",),
+    "hardware_dynamic": ("hardware_dynamic",),
+}
+_QUEUE_GROUPS = {group: f"queue_type IN {(*kinds, '')!r}" for group, kinds in _QUEUE_KINDS.items()}
 MATMULS = "('MATMUL', 'MATMUL_MX')"
 # FLOPs of a MATMUL row: 2·K·M·N; the second rescaled to bf16 speed where the profile says so.
 RAW_FLOPS = "coalesce(raw_flops, 2 * tensor_elements, 0)"
@@ -51,7 +55,7 @@ def compute(profile: Profile) -> dict[str, Any]:
 def _total_time_s(profile: Profile, metadata: dict[str, Any]) -> float | None:
     if metadata.get("last_hw_timestamp"):
         return (metadata["last_hw_timestamp"] - (metadata.get("first_hw_timestamp") or 0)) / 1e9
-    spans = [profile.ints(name, "start_ts", "end_ts") for name in ("Instruction", "DmaPacket") if profile.rows(name)]
+    spans = [profile.spans(name) for name in ("Instruction", "DmaPacket") if profile.rows(name)]
     if not spans:
         return None
     return (max(int(ends.max()) for _, ends in spans) - min(int(starts.min()) for starts, _ in spans)) / 1e9
@@ -105,14 +109,9 @@ def _dma_metrics(profile: Profile) -> dict[str, Any]:
         packets = sum(row[1] for row in rows)
         size = sum(row[2] or 0 for row in rows)
         out["dma_packet_time"] = sum(row[3] or 0 for row in rows) / 1e9
-        groups: dict[str, Callable[[str], bool]] = {
-            "static": lambda kind: kind in STATIC_QUEUES,
-            "software_dynamic": lambda kind: kind == "software_dynamic",
-            "hardware_dynamic": lambda kind: kind == "hardware_dynamic",
-        }
-        for group, holds in groups.items():
-            count = sum(row[1] for row in rows if holds(row[0]))
-            moved = sum(row[2] or 0 for row in rows if holds(row[0]))
+        for group, kinds in _QUEUE_KINDS.items():
+            count = sum(row[1] for row in rows if row[0] in kinds)
+            moved = sum(row[2] or 0 for row in rows if row[0] in kinds)
             out[f"{group}_dma_packet_count"] = count
             out[f"{group}_dma_size"] = moved
             out[f"{group}_dma_packet_percent"] = count / packets
@@ -121,11 +120,15 @@ def _dma_metrics(profile: Profile) -> dict[str, Any]:
             out["software_dynamic_dma_packet_percent"] + out["hardware_dynamic_dma_packet_percent"]
         )
     if profile.rows("DmaPacketAggregated"):
-        durations, sizes = profile.ints("DmaPacketAggregated", "duration_ns", "transfer_bytes")
-        out["dma_transfer_count"] = len(sizes)
-        out["dma_transfer_total_bytes"] = int(sizes.sum())
-        out["dma_transfer_time"] = int(durations.sum()) / 1e9
-        out["dma_transfer_average_bytes"] = float(sizes.mean())
+        with profile.connect(["DmaPacketAggregated"]) as db:
+            row = db.execute(
+                "SELECT count(*), sum(transfer_bytes), sum(duration_ns) FROM DmaPacketAggregated"
+            ).fetchone()
+        count, size, lasted = row or (0, 0, 0)
+        out["dma_transfer_count"] = count
+        out["dma_transfer_total_bytes"] = int(size or 0)
+        out["dma_transfer_time"] = (lasted or 0) / 1e9
+        out["dma_transfer_average_bytes"] = (size or 0) / count if count else 0.0
     return out
 
 
@@ -148,56 +151,34 @@ def _active_times(profile: Profile) -> dict[str, Any]:
     import numpy as np
 
     out: dict[str, Any] = {}
-    everything: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-    spans = active_spans(profile)
-    for engine, (starts, ends) in spans.items():
-        out[f"{engine}_engine_active_time"] = intervals.union_ns(starts, ends) / 1e9
-        everything.append((starts, ends))
+    merged: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+    for engine, span in active_spans(profile).items():
+        merged.append(intervals.merge(*span))
+        out[f"{engine}_engine_active_time"] = intervals.union_ns(*merged[-1]) / 1e9
     if profile.rows("DmaPacket"):
-        starts, ends = profile.ints("DmaPacket", "start_ts", "end_ts")
-        everything.append((starts, ends))
-        out["dma_active_time"] = intervals.union_ns(starts, ends) / 1e9
-        kinds = np.asarray(profile.table("DmaPacket", ["queue_type"]).column(0).to_pylist(), dtype=object)
-        groups = {
-            "static": STATIC_QUEUES,
-            "software_dynamic": ("software_dynamic",),
-            "hardware_dynamic": ("hardware_dynamic",),
-        }
-        for group, names in groups.items():
-            chosen = np.isin(kinds, names)
-            out[f"{group}_dma_active_time"] = intervals.union_ns(starts[chosen], ends[chosen]) / 1e9
-    out["total_active_time"] = (
-        intervals.union_ns(
-            np.concatenate([item[0] for item in everything]), np.concatenate([item[1] for item in everything])
-        )
-        / 1e9
-    )
+        merged.append(intervals.merge(*profile.spans("DmaPacket")))
+        out["dma_active_time"] = intervals.union_ns(*merged[-1]) / 1e9
+        for group, condition in _QUEUE_GROUPS.items():
+            out[f"{group}_dma_active_time"] = intervals.union_ns(*profile.spans("DmaPacket", condition)) / 1e9
+    starts, ends = (np.concatenate([span[side] for span in merged]) for side in (0, 1))
+    out["total_active_time"] = intervals.union_ns(starts, ends) / 1e9
     return out
 
 
-def active_spans(profile: Profile, pcore: int | None = None) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def active_spans(profile: Profile, core: str = "true") -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Busy spans (ns) of each engine, the five of a NeuronCore always among them: ActiveTime where there is one, else the
-    Instruction rows that are no pure waits."""
-    import numpy as np
-    import pyarrow.compute as pc
-
+    Instruction rows that are no pure waits. `core` is an SQL condition on the physical core."""
     source = "ActiveTime" if profile.rows("ActiveTime") else "Instruction"
-    columns = ["engine", "start_ts", "end_ts", "pcore_idx", *(["opcode"] if source == "Instruction" else [])]
-    table = profile.table(source, columns)
-    if source == "Instruction" and table.num_rows:
-        table = table.filter(pc.not_equal(table.column("opcode"), "EVENT_SEMAPHORE"))
-    if pcore is not None and table.num_rows:
-        table = table.filter(pc.equal(pc.fill_null(table.column("pcore_idx"), 0), pcore))
-    empty = np.empty(0, np.int64)
-    out: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]] = dict.fromkeys(ENGINES, (empty, empty))
-    if not table.num_rows:
-        return out
-    names = pc.utf8_lower(table.column("engine").cast("string"))
-    for engine in pc.unique(names).to_pylist():
-        if engine:
-            chosen = table.filter(pc.equal(names, engine))
-            out[engine] = (chosen.column("start_ts").to_numpy(), chosen.column("end_ts").to_numpy())
-    return out
+    condition = core if source == "ActiveTime" else f"opcode <> 'EVENT_SEMAPHORE' AND {core}"
+    names = dict.fromkeys(ENGINES)
+    if profile.rows(source):
+        with profile.connect([source]) as db:
+            held = db.execute(
+                f"SELECT DISTINCT lower(engine) FROM {source} WHERE engine IS NOT NULL ORDER BY 1"
+            ).fetchall()
+        names |= dict.fromkeys(str(row[0]) for row in held)
+    quoted = {name: name.replace("'", "''") for name in names}
+    return {name: profile.spans(source, f"lower(engine) = '{quoted[name]}' AND {condition}") for name in names}
 
 
 def _ratios(out: dict[str, Any], metadata: dict[str, Any]) -> None:

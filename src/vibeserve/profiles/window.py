@@ -120,17 +120,10 @@ def database(profile: Profile, *names: str) -> Iterator[duckdb.DuckDBPyConnectio
 
 def engine_active_ns(profile: Profile, window: Window) -> dict[str, int]:
     """Merged busy time of each engine within the window, in ns."""
-    spans = summary.active_spans(profile, window.pcore)
+    spans = summary.active_spans(profile, window.on_core())
     return {engine: intervals.union_ns(*span, window.pair) for engine, span in spans.items()}
 
 
 def dma_spans(profile: Profile, window: Window) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Start and end of every DMA packet on the core, instruction fetch included (its busy time is the engine's too)."""
-    import pyarrow.compute as pc
-
-    if window.pcore is None:
-        starts, ends = profile.ints("DmaPacket", "start_ts", "end_ts")
-        return starts, ends
-    table = profile.table("DmaPacket", ["start_ts", "end_ts", "pcore_idx"])
-    table = table.filter(pc.equal(pc.fill_null(table.column("pcore_idx"), 0), window.pcore))
-    return table.column("start_ts").to_numpy(), table.column("end_ts").to_numpy()
+    return profile.spans("DmaPacket", window.on_core())

@@ -40,8 +40,8 @@ def ingest(
         return explorer.ingest(path, Path(ntff).expanduser() if ntff else None, name, note=note, data_path=data_path)
     profile = read(path, name)
     if not profile.has("SchemaFields"):
-        tables = {table: profile.table(table) for table in profile.table_names()}
-        profile = Profile(name, {**tables, "SchemaFields": schema.schema_fields()}, info=profile.info)
+        held = {**profile.tables, "SchemaFields": schema.schema_fields()}
+        profile = Profile(name, held, directory=profile.directory, info=profile.info)
     return store.save(profile, name, data_path, note=note)
 
 
@@ -80,7 +80,9 @@ def _folder(path: Path, name: str) -> Profile:
     for table, parts in files.items():
         for part in parts:
             try:
-                pq.read_table(part)
+                with pq.ParquetFile(part) as file:
+                    for index in range(file.num_row_groups):
+                        file.read_row_group(index)
             except (pa.ArrowException, OSError) as error:
                 reason = " ".join(str(error).split())[:200]
                 raise InputError(
