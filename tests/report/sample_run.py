@@ -46,8 +46,7 @@ def _reference() -> dict[str, Any]:
         "hypothesis": "the bundle's reference: what every candidate is held against",
         "verdict": "kept", "reason": "the baseline", "value": 24.3, "ratio": None, "ci95": None, "pairs": 0,
         "against": None, "techniques": [], "settings": {}, "summary": "", "at_s": 9.0, "decided_at_s": 41.0,
-        "evidence": {"roofline.intensity": fact(0.5, "FLOPs/byte", "counted by hand", "one row a step"),
-                     "roofline.flops_per_s": fact(6.5e9, "FLOP/s", "counted by hand", "FLOPs a token × tokens/s")},
+        "evidence": {},
         "gates": [{"name": "start", "ok": True, "detail": "ready after 7.9 s", "document": {}, "at_s": 9.0},
                   {"name": "check", "ok": True, "detail": "40 of 40 cases", "document": {}, "at_s": 33.0}],
         "measurements": [_window("c0", "baseline", 0, 0, 24.3, 41.0)],
@@ -90,11 +89,9 @@ def _round(number: int, parent: str, began_s: float) -> dict[str, Any]:
                 _window(parent, "pair", pair, pair % 2, value / ratio[0], at, noisy=noisy),
                 _window(name, "pair", pair, 1 - pair % 2, value * spread, at + 7),
             ]
-    rate = value or 0.0
     evidence = {} if not value else {
-        "engine.batch_occupancy": fact(13.2 + number / 10, "rows"), "engine.linear_share": fact(61 - number, "%"),
-        "roofline.intensity": fact(7.0 + number / 8, "FLOPs/byte", "counted by hand", "rows a step × FLOPs ÷ bytes"),
-        "roofline.flops_per_s": fact(rate * 0.2686e9, "FLOP/s", "counted by hand", "FLOPs a token × tokens/s"),
+        "engine.linear_share": fact(61 - number, "%"),
+        "batch.rows_per_step": fact(13.2 + number / 10, "rows"),
     }  # fmt: skip
     return {
         "round": number, "candidate": name, "parent": parent, "technique": technique, "title": title, "commit": None,
@@ -138,7 +135,7 @@ def sample_document(rounds: int = len(ROUNDS)) -> dict[str, Any]:
     ]
     curve = [
         _window(name, "curve", level, 0, value, now + 140, concurrency=level, facts={"p95_latency_s": fact(p95, "s", source="its window"), "ttft_p50_s": fact(p95 / 9, "s")})
-        for name, points in (("c0", [(1, 22.9, 2.9), (4, 24.0, 11.2), (16, 24.3, 43.0)]), (parent, [(1, 52.0, 1.3), (4, 148.0, 1.9), (16, 301.5, 3.6)]))
+        for name, points in (("c0", [(1, 22.9, 2.9), (4, 24.0, 11.2)]), (parent, [(1, 52.0, 1.3), (4, 148.0, 1.9)]))
         for level, value, p95 in points
     ]  # fmt: skip
     return {
@@ -153,7 +150,7 @@ def sample_document(rounds: int = len(ROUNDS)) -> dict[str, Any]:
         "limit": {"value": LIMIT, "fraction": 24.24 * ratio / LIMIT, "argument": "228 GFLOP/s of measured float32 matmul peak ÷ 0.2686 GFLOPs a token", "provenance": "counted by hand"},
         "rounds": entries,
         "stopped": {"kind": "plateau", "reason": "no technique is left that is expected to gain more than 3 %", "not_others": [{"technique": "prefix_cache", "reason": "prompts share no prefix"}]},
-        "floor": [{"technique": "continuous_batching", "state": "in place", "reason": "c1"}, {"technique": "packed_weights", "state": "in place", "reason": "c2"},
+        "floor": [{"technique": "continuous_batching", "title": "continuous batching", "state": "in place", "reason": "by continuous_batching"}, {"technique": "packed_weights", "state": "in place", "reason": "c2"},
                   {"technique": "fused_attention", "state": "excused", "reason": "attention is 4 % of the time"}, {"technique": "static_decode_shapes", "state": "missing", "reason": ""},
                   {"technique": "cuda_graphs", "state": "not verified on hardware", "reason": "this machine has no GPU"}],
         "curve": curve, "final_pairs": finals,
@@ -163,7 +160,8 @@ def sample_document(rounds: int = len(ROUNDS)) -> dict[str, Any]:
                     "plan": {"pairs": 5, "window_s": 6.0, "final_pairs": 5, "final_window_s": 9.0}, "notes": []},
         "environment": {"python": "3.11", "weights": "sha256:ab12"},
         "facts": {"limit.value": fact(LIMIT, UNIT, "counted by hand", "arithmetic"), "machine.bandwidth_bytes_per_s": fact(28e9, "B/s", source="triad over 512 MiB"),
-                  "machine.peak.float32": fact(228e9, "FLOP/s", source="matmul of 2048"), "machine.peak.bfloat16": fact(510e9, "FLOP/s", source="matmul of 2048"),
+                  "machine.flops_per_s": fact(228e9, "FLOP/s", source="matmul of 2048"), "machine.flops_per_s.bfloat16": fact(510e9, "FLOP/s", source="matmul of 2048"),
+                  "model.flops_per_token": fact(0.2686e9, "FLOP", "counted by hand", "2 × parameters"), "model.weight_bytes": fact(0.538e9, "B", "counted by hand", "4 bytes a parameter"),
                   "client.overhead_p99_s": fact(0.00042, "s", source="a fake server")},
         "events": [], "sessions": [], "report": None,
     }  # fmt: skip
@@ -188,18 +186,30 @@ def sample_directory(folder: Path, document: dict[str, Any]) -> Path:
     for window in document["final_pairs"]:
         path = folder / window["document"]
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"records": _records(window)}), encoding="utf-8")
+        path.write_text(json.dumps(_written(window)), encoding="utf-8")
     return folder
 
 
-def _records(window: dict[str, Any]) -> list[dict[str, Any]]:
+def _written(window: dict[str, Any]) -> dict[str, Any]:
+    """What the benchmark writes of a window of 16 requests at once."""
     draw = random.Random(window["pair"])
     slow = window["candidate"] == "c0"
     count, mean = (9, 30.0) if slow else (70, 3.3)
-    return [
-        {"scheduled_s": i * 9 / count, "ttft_s": draw.uniform(0.1, 0.3) * mean, "latency_s": mean * draw.uniform(0.8, 1.3), "ok": i != 4 or not slow}
+    records = [
+        {"scheduled_s": i * 9 / count, "ttft_s": draw.uniform(0.1, 0.3) * mean, "latency_s": mean * draw.uniform(0.8, 1.3), "state": "ok", "error": None}
         for i in range(count)
     ]  # fmt: skip
+    if slow:
+        records[4] |= {"state": "failed", "latency_s": None, "error": "HTTP 500"}
+    records[-1] |= {"state": "cut off", "latency_s": None}
+    return {
+        "per_request": records,
+        "workload": {"concurrency": 16},
+        "output_tokens_per_s": window["value"],
+        "p95_latency_s": 1.25 * mean,
+        "p50_ttft_s": mean / 5,
+        "goodput": None,
+    }
 
 
 def _git(folder: Path, *words: str) -> str:

@@ -9,6 +9,10 @@ from vibeserve.report import Block, Column, Definitions, Plot, Section, Table, T
 from vibeserve.report.numbers import show
 from vibeserve.search.run_report.words import provenance, quantity, short_of, verdict_pill
 
+_PEAK = "machine.flops_per_s"
+_BANDWIDTH = "machine.bandwidth_bytes_per_s"
+_BYTES_OF = {"bfloat16": 2, "float16": 2, "float32": 4}
+
 
 def limit(document: dict[str, Any]) -> Section:
     """The limit's argument, the share that each candidate reaches, and the roofline with every candidate."""
@@ -24,15 +28,20 @@ def limit(document: dict[str, Any]) -> Section:
             known.get("argument") or "",
         )
         blocks.append(Text(str(known.get("argument") or "")))
-        terms = [("The limit", value)] + [
-            (name.removeprefix("limit.").replace("_", " "), quantity(fact))
-            for name, fact in sorted((document.get("facts") or {}).items())
-            if name.startswith("limit.") and name != "limit.value"
-        ]
-        blocks.append(Definitions([(name, item) for name, item in terms if item is not None]))
+        blocks.append(Definitions([("The limit", value), *_terms(document)]))
         blocks.append(_shares(document, float(known["value"])))
     blocks.extend(_roofline(document))
     return Section("The physical limit", blocks, anchor="limit")
+
+
+def _terms(document: dict[str, Any]) -> list[tuple[str, Quantity]]:
+    """What the limit is made of: its own terms, and the machine's and model's figures."""
+    terms = []
+    for name, fact in sorted((document.get("facts") or {}).items()):
+        found = quantity(fact)
+        if found is not None and name != "limit.value" and name.startswith(("limit.", "machine.", "model.")):
+            terms.append((name.replace("limit.", "").replace(".", ": ").replace("_", " "), found))
+    return terms
 
 
 def share(document: dict[str, Any], value: float | None, limit_value: float) -> float | None:
@@ -47,103 +56,93 @@ def _shares(document: dict[str, Any], limit_value: float) -> Block:
     names = [f"{entry['round']}  {short_of(entry)}" for entry in rounds]
     shares = [share(document, entry["value"], limit_value) for entry in rounds]
     percent = [None if value is None else value * 100 for value in shares]
-    chart = svg.bars(
-        "Share of the limit that each candidate reaches",
-        names,
-        [svg.Bars("share", percent)],
-        axis=svg.Axis("share of the limit", "%"),
-        horizontal=True,
-    )
+    title = "Share of the limit that each candidate reaches"
+    axis = svg.Axis("share of the limit", "%")
+    chart = svg.bars(title, names, [svg.Bars("share", percent)], axis=axis, horizontal=True)
     return Plot(chart, provenance=Provenance.COUNTED, source="its measured value ÷ the limit", data=False)
 
 
 def roofs_of(facts: dict[str, Any]) -> list[svg.Roof]:
-    """Roofs from the facts of the machine: a peak for each dtype over the measured bandwidth."""
-    bandwidth = next(
-        (
-            facts[name]["value"]
-            for name in ("machine.bandwidth_bytes_per_s", "hardware.bandwidth_bytes_per_s")
-            if name in facts
-        ),
-        None,
-    )
+    """Roofs from the facts of the machine: a peak (for each dtype, where several are known) over the bandwidth."""
+    bandwidth = facts.get(_BANDWIDTH, {}).get("value")
     if not bandwidth:
         return []
     roofs = []
     for name, fact in sorted(facts.items()):
-        for prefix in ("machine.peak.", "machine.peaks.", "hardware.peak."):
-            if name.startswith(prefix) and fact["value"]:
-                roofs.append(svg.Roof(name.removeprefix(prefix), float(fact["value"]), float(bandwidth)))
-    if not roofs and "machine.peak_flops_per_s" in facts:
-        roofs.append(svg.Roof("peak", float(facts["machine.peak_flops_per_s"]["value"]), float(bandwidth)))
-    return sorted(roofs, key=lambda roof: roof.name != "float32")
+        if (name == _PEAK or name.startswith(f"{_PEAK}.")) and fact["value"]:
+            dtype = name.removeprefix(_PEAK).removeprefix(".") or "float32"
+            roofs.append(svg.Roof(dtype, float(fact["value"]), float(bandwidth)))
+    unique = {roof.name: roof for roof in roofs}
+    return sorted(unique.values(), key=lambda roof: (roof.name != "float32", roof.name))
 
 
 def points_of(document: dict[str, Any]) -> list[svg.RoofPoint]:
-    """A point for each candidate whose FLOPs and bytes a token are known."""
+    """A point for each candidate that is known well enough, decoding only.
+
+    Intensity = rows a step × FLOPs a token ÷ bytes of the weights; speed = output tokens/s × FLOPs a token. The
+    reference serves one request at a time: one row a step.
+    """
     points = []
-    facts = document.get("facts") or {}
-    best = document["best"].get("candidate")
     for entry in document["rounds"]:
-        evidence = facts | (entry.get("evidence") or {})
-        intensity = _value(evidence, "roofline.intensity", "roofline.intensity_flops_per_byte")
-        speed = _value(evidence, "roofline.flops_per_s")
-        if intensity is None or speed is None:
+        place = _place(document, entry)
+        if place is None:
             continue
-        kind = (
-            "best"
-            if entry["candidate"] == best and entry["round"]
-            else "measured"
-            if entry["round"] == 0
-            else "candidate"
-        )
+        best = entry["round"] > 0 and entry["candidate"] == document["best"].get("candidate")
+        kind = "best" if best else "measured" if entry["round"] == 0 else "candidate"
         note = f"{entry.get('verdict')}, {show(entry.get('value'), document['metric']['unit'])}"
-        points.append(svg.RoofPoint(short_of(entry), intensity, speed, kind, note))  # type: ignore[arg-type]
+        name = f"{entry['round']} {short_of(entry)}"
+        points.append(svg.RoofPoint(name, place[0], place[1], kind, note))  # type: ignore[arg-type]
     return points
 
 
-def _value(evidence: dict[str, Any], *names: str) -> float | None:
-    return next(
-        (float(evidence[name]["value"]) for name in names if name in evidence and evidence[name]["value"]), None
-    )
+def _place(document: dict[str, Any], entry: dict[str, Any]) -> tuple[float, float] | None:
+    """(intensity, FLOP/s) of a candidate."""
+    known = (document.get("facts") or {}) | (entry.get("evidence") or {})
+    flops, weights = _value(known, "model.flops_per_token"), _value(known, "model.weight_bytes")
+    rows = _value(known, "batch.rows_per_step") or (1.0 if entry["round"] == 0 else None)
+    rate = entry.get("value") if document["metric"]["name"] == "output_tokens_per_s" else None
+    rate = rate or _value(known, "output_tokens_per_s")
+    if not flops or not weights or not rows or not rate:
+        return None
+    dtype = str((entry.get("settings") or {}).get("dtype") or "float32")
+    weights *= _BYTES_OF.get(dtype, 4) / _BYTES_OF["float32"]
+    return rows * flops / weights, float(rate) * flops
+
+
+def _value(evidence: dict[str, Any], name: str) -> float | None:
+    return float(evidence[name]["value"]) if name in evidence and evidence[name].get("value") else None
 
 
 def _roofline(document: dict[str, Any]) -> list[Block]:
     facts = document.get("facts") or {}
     roofs, points = roofs_of(facts), points_of(document)
     if not roofs:
-        return [Text("No roofline: the bandwidth and the peaks of this machine were not recorded.", muted=True)]
+        return [Text("No roofline: the bandwidth and the peak of this machine were not recorded.", muted=True)]
     if not points:
-        return [Text("No roofline: no candidate's FLOPs and bytes were recorded.", muted=True)]
+        return [Text("No roofline: no candidate's FLOPs, bytes and rows a step were recorded.", muted=True)]
     chart = svg.log_log_roofline("Roofline of this machine, with every candidate", roofs, points)
-    caption = "Further right: more arithmetic for each byte read (larger batches share the weights). Nearer to the roof: less time lost between the arithmetic."
-    plot = Plot(
-        chart,
-        caption,
-        provenance=Provenance.MEASURED,
-        source="roofs: measured on this machine; points: counted FLOPs and bytes a token × measured tokens/s",
+    caption = (
+        "Decoding only. Further right: more rows share each reading of the weights. "
+        "Nearer to the roof: less time is lost between the arithmetic."
     )
+    source = (
+        "roofs: measured on this machine; points: rows a step × FLOPs a token ÷ weight bytes (counted), and measured "
+        "tokens/s × FLOPs a token"
+    )
+    plot = Plot(chart, caption, provenance=Provenance.MEASURED, source=source)
     rows = []
     for entry in document["rounds"]:
-        point = next((item for item in points if item.name == short_of(entry)), None)
-        if point is not None and point.flops_per_s is not None:
-            roof = roofs[0].attainable(point.intensity)
-            rows.append(
-                [
-                    entry["round"],
-                    point.name,
-                    verdict_pill(entry.get("verdict")),
-                    point.intensity,
-                    point.flops_per_s,
-                    point.flops_per_s / roof * 100,
-                ]
-            )
+        place = _place(document, entry)
+        if place is not None:
+            roof = roofs[0].attainable(place[0])
+            verdict = verdict_pill(entry.get("verdict"))
+            rows.append([entry["round"], short_of(entry), verdict, place[0], place[1], place[1] / roof * 100])
     columns: list[Column | str] = [
         "Round",
         "Candidate",
         "Verdict",
         Column("Intensity", "FLOPs/byte"),
         Column("Speed", "FLOP/s"),
-        Column("Of the roof", "%"),
+        Column(f"Of the {roofs[0].name} roof", "%"),
     ]
     return [plot, Table(columns, rows, caption="Under the roof")]

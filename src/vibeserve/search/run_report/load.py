@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,26 +10,36 @@ from vibeserve.base.provenance import Provenance
 from vibeserve.report import Block, Column, Plot, Section, Table, Text, svg
 from vibeserve.report.svg import Request
 from vibeserve.search.run_report.materials import Materials
-from vibeserve.search.run_report.words import metric_words
 
 _THROUGHPUT = ("output_tokens_per_s", "requests_per_s", "request_throughput", "images_per_s", "samples_per_s")
-_LATENCY = ("p95_latency_s", "latency_p95_s", "p50_latency_s", "latency_p50_s", "mean_latency_s")
-_WORDS = {"output_tokens_per_s": "tokens/s", "requests_per_s": "requests/s", "request_throughput": "requests/s"}
+_LATENCY = ("p95_latency_s", "latency_p95_s", "p50_latency_s", "mean_latency_s")
+_UNITS = {"output_tokens_per_s": "tokens/s", "requests_per_s": "requests/s", "request_throughput": "requests/s"}
+_SHOWN = {
+    "output_tokens_per_s": "tokens/s",
+    "request_throughput": "requests/s",
+    "p50_latency_s": "s",
+    "p95_latency_s": "s",
+    "p50_ttft_s": "s",
+    "p95_ttft_s": "s",
+    "p50_tpot_s": "s",
+    "goodput": "requests/s",
+}
+_Figures = dict[str, float]
 
 
 def under_load(document: dict[str, Any], materials: Materials) -> Section | None:
-    """The curve and the requests; None where the run measured neither."""
+    """The requests and the levels; None where the run measured neither."""
     blocks: list[Block] = []
-    plots: list[Block] = []
     if strip := _strip(document, materials):
-        plots.append(strip)
-    blocks.extend(plots)
-    if table := _levels(document):
+        blocks.append(strip)
+    if table := _levels(document, materials):
         blocks.append(table)
     if not blocks:
         return None
-    if curve(document) is None and document.get("curve"):
-        blocks.append(Text("The windows at other loads recorded no latency, so there is no curve to draw.", muted=True))
+    if curve(document, materials) is None and document.get("curve"):
+        blocks.append(
+            Text("No window recorded both a throughput and a latency: there is no curve to draw.", muted=True)
+        )
     return Section("Under load", blocks, anchor="load")
 
 
@@ -37,44 +48,57 @@ def _names(document: dict[str, Any]) -> dict[str, str]:
     return {base: "reference"} | ({best: f"best ({best})"} if best and best != base else {})
 
 
-def _metric_of(point: dict[str, Any], names: Sequence[str], metric: str) -> tuple[str, float] | None:
-    facts = point.get("facts") or {}
-    for name in names:
-        if name in facts:
-            return name, float(facts[name]["value"])
-        if name == metric and point.get("value") is not None:
-            return name, float(point["value"])
-    return None
+def levels_of(document: dict[str, Any], materials: Materials, candidate: str) -> dict[int, _Figures]:
+    """Figures of a candidate by requests at once: medians over the windows at that level (final pairs and curve)."""
+    seen: dict[int, dict[str, list[float]]] = {}
+    for level in materials.levels:
+        if level.candidate == candidate:
+            for name, value in level.figures.items():
+                seen.setdefault(level.concurrency, {}).setdefault(name, []).append(value)
+    for row in document.get("curve") or []:
+        if row["candidate"] != candidate or row["concurrency"] in seen:
+            continue
+        figures = {name: [float(fact["value"])] for name, fact in (row.get("facts") or {}).items()}
+        if row.get("value") is not None:
+            figures[document["metric"]["name"]] = [float(row["value"])]
+        if figures:
+            seen[row["concurrency"]] = figures
+    return {
+        at_once: {name: statistics.median(values) for name, values in figures.items()}
+        for at_once, figures in sorted(seen.items())
+    }
 
 
-def curve(document: dict[str, Any]) -> Plot | None:
-    """Latency against throughput of baseline and best; None where no window at other loads recorded both."""
-    names, metric = _names(document), document["metric"]["name"]
+def _first(figures: _Figures, names: Sequence[str]) -> str | None:
+    return next((name for name in names if name in figures), None)
+
+
+def curve(document: dict[str, Any], materials: Materials) -> Plot | None:
+    """Latency against throughput of baseline and best; None where no window recorded both."""
     series = []
     shown: tuple[str, str] | None = None
-    for index, (candidate, name) in enumerate(names.items()):
+    for index, (candidate, name) in enumerate(_names(document).items()):
         points, labels, tips = [], [], []
-        rows = [row for row in document.get("curve") or [] if row["candidate"] == candidate]
-        for row in sorted(rows, key=lambda item: item["concurrency"]):
-            across, up = _metric_of(row, _THROUGHPUT, metric), _metric_of(row, _LATENCY, metric)
-            if across is None or up is None:
+        for at_once, figures in levels_of(document, materials, candidate).items():
+            across, up = _first(figures, _THROUGHPUT), _first(figures, _LATENCY)
+            if across is None or up is None or (shown is not None and shown != (across, up)):
                 continue
-            shown = shown or (across[0], up[0])
-            points.append((across[1], up[1]))
-            labels.append(str(row["concurrency"]))
-            tips.append(
-                f"{name}, {row['concurrency']} at once: {across[1]:.4g} {_WORDS.get(across[0], '')}, {up[1]:.4g} s"
-            )
+            shown = (across, up)
+            points.append((figures[across], figures[up]))
+            labels.append(str(at_once))
+            unit = _UNITS.get(across, "")
+            tips.append(f"{name}, {at_once} at once: {figures[across]:.4g} {unit}, {figures[up]:.4g} s")
         if points:
             series.append(svg.Series(name, points, labels=labels, tips=tips, color=index))
     if not series or shown is None:
         return None
-    unit = _WORDS.get(shown[0], shown[0].replace("_per_s", "/s").replace("_", " "))
-    chart = svg.latency_throughput(
-        "Latency against throughput", series, unit=unit, latency=shown[1].replace("_s", "").replace("_", " ")
-    )
+    unit = _UNITS.get(shown[0], shown[0].replace("_per_s", "/s").replace("_", " "))
+    latency = shown[1].removesuffix("_s").replace("_", " ")
+    chart = svg.latency_throughput("Latency against throughput", series, unit=unit, latency=latency, height=320)
     caption = "Numbers at the points are requests at once. Down and to the right is better."
-    return Plot(chart, caption, provenance=Provenance.MEASURED, source="closed loop, one window a level")
+    return Plot(
+        chart, caption, provenance=Provenance.MEASURED, source="closed loop; medians over the windows of a level"
+    )
 
 
 def _strip(document: dict[str, Any], materials: Materials) -> Plot | None:
@@ -87,57 +111,27 @@ def _strip(document: dict[str, Any], materials: Materials) -> Plot | None:
         return None
     chart = svg.latency_strip("Every request of a final window", groups)
     caption = "One mark a request: when it was due, and how long until its last token."
-    return Plot(
-        chart,
-        caption,
-        provenance=Provenance.MEASURED,
-        source="the benchmark's records of the first final pair",
-        data=False,
-    )
+    if materials.cut_off:
+        caption += " Requests that the end of the window cut off are not drawn."
+    source = "the benchmark's record of each request, first final pair"
+    return Plot(chart, caption, provenance=Provenance.MEASURED, source=source, data=False)
 
 
-def _levels(document: dict[str, Any]) -> Table | None:
-    names = _names(document)
-    unit = document["metric"]["unit"]
-    rows = []
-    keys: list[str] = []
-    points = [row for row in document.get("curve") or [] if row["candidate"] in names]
-    for row in points:
-        for key in row.get("facts") or {}:
-            if key not in keys and key != document["metric"]["name"]:
-                keys.append(key)
-    keys = keys[:6]
-    for row in points:
-        facts = row.get("facts") or {}
-        cells = [facts[key]["value"] if key in facts else None for key in keys]
-        rows.append(
-            [
-                names[row["candidate"]],
-                row["concurrency"],
-                row.get("value"),
-                *cells,
-                row.get("noisy") or row.get("reason") or "",
-            ]
-        )
-    if not rows:
-        return None
-    units = {
-        key: next(
-            ((row.get("facts") or {})[key].get("unit") or "" for row in points if key in (row.get("facts") or {})), ""
-        )
-        for key in keys
-    }
-    known = Provenance.MEASURED
-    columns = [
-        Column("Server"),
-        Column("At once"),
-        Column(
-            metric_words(document["metric"]).removesuffix(" per second"),
-            unit,
-            provenance=known,
-            source="the bundle's benchmark",
-        ),
-        *(Column(key, units[key]) for key in keys),
-        Column("Remark", wrap=False),
+def _levels(document: dict[str, Any], materials: Materials) -> Table | None:
+    found = [
+        (name, at_once, figures)
+        for candidate, name in _names(document).items()
+        for at_once, figures in levels_of(document, materials, candidate).items()
     ]
-    return Table(columns, rows, caption="The same servers at other loads")
+    keys = [key for key in _SHOWN if any(key in figures for _, _, figures in found)]
+    if not found or not keys:
+        return None
+    rows = [[name, at_once, *(figures.get(key) for key in keys)] for name, at_once, figures in found]
+    heads = [key.removesuffix("_s") if _SHOWN[key] == "s" else key.replace("_per_s", "") for key in keys]
+    columns: list[Column | str] = [
+        "Server",
+        Column("At once"),
+        *(Column(head.replace("_", " "), _SHOWN[key]) for head, key in zip(heads, keys, strict=True)),
+    ]
+    caption = "Reference and best at each number of requests at once, measured by the bundle's benchmark"
+    return Table(columns, rows, caption=caption)

@@ -1,13 +1,13 @@
-"""What a report needs beside the run's document: diffs from the workspace, and each request from the benchmark's JSON."""
+"""What a report needs beside the run's document: diffs from the workspace, and what the benchmark wrote of each window."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from vibeserve.report.svg import Request
 
@@ -16,16 +16,45 @@ _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 
 @dataclass(frozen=True)
+class Level:
+    """What a window of load came to: requests at once, and the benchmark's top-level figures by name."""
+
+    candidate: str
+    kind: str
+    concurrency: int
+    figures: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class Materials:
-    """Diffs by candidate (why there is none: `missing`), and the requests of windows by (candidate, pair)."""
+    """Diffs by candidate (why there is none: `missing`), requests of final windows by (candidate, pair), and levels."""
 
     diffs: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
     requests: Mapping[tuple[str, int], tuple[Request, ...]] = field(default_factory=dict)
+    cut_off: int = 0
+    levels: Sequence[Level] = ()
 
 
 def gather(document: dict[str, Any], directory: Path) -> Materials:
     """Read the diffs and records that `document` refers to under the run's `directory`."""
+    diffs, missing = _diffs(document, directory)
+    requests: dict[tuple[str, int], tuple[Request, ...]] = {}
+    levels: list[Level] = []
+    cut_off = 0
+    for window in [*(document.get("final_pairs") or []), *(document.get("curve") or [])]:
+        written = _read(directory, window.get("document") or "")
+        if written is None:
+            continue
+        if window["kind"] == "final" and (records := _records(written)):
+            requests[(window["candidate"], window["pair"])] = _requests(records)
+            cut_off += sum(record.get("state") == "cut off" for record in records)
+        if level := _level(window, written):
+            levels.append(level)
+    return Materials(diffs, missing, {key: found for key, found in requests.items() if found}, cut_off, levels)
+
+
+def _diffs(document: dict[str, Any], directory: Path) -> tuple[dict[str, str], dict[str, str]]:
     diffs: dict[str, str] = {}
     missing: dict[str, str] = {}
     commits = {entry["candidate"]: entry.get("commit") for entry in document["rounds"]}
@@ -39,63 +68,64 @@ def gather(document: dict[str, Any], directory: Path) -> Materials:
             diffs[name] = _diff(directory / "workspace", parent, commit)
         except (OSError, subprocess.SubprocessError) as error:
             missing[name] = f"the workspace could not be read: {error}"
-    requests = {}
-    for window in document.get("final_pairs", []):
-        found = _requests(directory, window.get("document") or "")
-        if found:
-            requests[(window["candidate"], window["pair"])] = found
-    return Materials(diffs, missing, requests)
+    return diffs, missing
 
 
 def _diff(workspace: Path, parent: str, commit: str) -> str:
-    """Changed files between two commits; parts copied from the engine as they are count as added files without text."""
-    command = [
-        "git",
-        "-c",
-        "core.quotepath=off",
-        "diff",
-        "--no-color",
-        "--no-ext-diff",
-        "--find-renames",
-        parent,
-        commit,
-    ]
+    command = ["git", "-c", "core.quotepath=off", "diff", "--no-color", "--no-ext-diff", "--find-renames"]
     done = subprocess.run(
-        command, cwd=workspace, capture_output=True, text=True, timeout=_GIT_TIMEOUT_S, check=True, errors="replace"
+        [*command, parent, commit],
+        cwd=workspace,
+        capture_output=True,
+        text=True,
+        timeout=_GIT_TIMEOUT_S,
+        check=True,
+        errors="replace",
     )
     return done.stdout
 
 
-def _requests(directory: Path, name: str) -> tuple[Request, ...]:
-    """The requests that a window's JSON records; empty where the benchmark wrote none."""
+def _read(directory: Path, name: str) -> dict[str, Any] | None:
+    """The benchmark's JSON of a window; None where there is none that can be read inside the run's directory."""
     path = directory / name
     if not name or not path.is_file() or not path.resolve().is_relative_to(directory.resolve()):
-        return ()
+        return None
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return ()
-    records = document.get("records") if isinstance(document, dict) else None
-    if not isinstance(records, list):
-        return ()
-    found = [_request(record) for record in records if isinstance(record, dict)]
-    kept = [request for request in found if request is not None]
-    first = min((request.start_s for request in kept), default=0.0)
-    return tuple(Request(r.start_s - first, r.ttft_s, r.latency_s, r.tip) for r in kept)
-
-
-def _request(record: dict[str, Any]) -> Request | None:
-    start = _number(record, "scheduled_s", "start_s", "due_s", "sent_s")
-    if start is None or record.get("warmup"):
         return None
-    failed = bool(record.get("error")) or record.get("ok") is False
-    latency = None if failed else _number(record, "latency_s")
-    return Request(start, _number(record, "ttft_s"), latency)
+    return document if isinstance(document, dict) else None
 
 
-def _number(record: dict[str, Any], *names: str) -> float | None:
-    for name in names:
-        value = record.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-    return None
+def _level(window: dict[str, Any], written: dict[str, Any]) -> Level | None:
+    workload = written.get("workload")
+    at_once = window.get("concurrency") or (workload.get("concurrency") if isinstance(workload, dict) else None)
+    if not isinstance(at_once, int):
+        return None
+    figures = {name: float(value) for name, value in written.items() if _is_number(value)}
+    return Level(window["candidate"], window["kind"], at_once, figures)
+
+
+def _records(written: dict[str, Any]) -> list[dict[str, Any]]:
+    records = written.get("per_request")
+    return [record for record in records if isinstance(record, dict)] if isinstance(records, list) else []
+
+
+def _requests(records: Sequence[dict[str, Any]]) -> tuple[Request, ...]:
+    """Each request that ended inside its window or failed; those that the window's end cut off have no latency."""
+    kept = []
+    for record in records:
+        start = record.get("scheduled_s")
+        failed = record.get("state") == "failed" or bool(record.get("error"))
+        latency = record.get("latency_s")
+        if not _is_number(start) or not (failed or _is_number(latency)):
+            continue
+        first = record.get("ttft_s")
+        ended = None if failed or not _is_number(latency) else float(latency)
+        kept.append(Request(float(start), float(first) if _is_number(first) else None, ended))
+    begin = min((request.start_s for request in kept), default=0.0)
+    return tuple(Request(request.start_s - begin, request.ttft_s, request.latency_s) for request in kept)
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -49,7 +49,7 @@ def floor(document: dict[str, Any]) -> Section:
     for entry in document.get("floor") or []:
         state = str(entry.get("state") or entry.get("status") or "").replace("-", " ")
         tone: Tone = next((tone for word, tone in _FLOOR_TONES.items() if state.startswith(word)), "info")
-        name = entry.get("technique") or entry.get("name") or entry.get("title") or ""
+        name = entry.get("title") or entry.get("technique") or ""
         rows.append(
             [
                 str(name).replace("_", " "),

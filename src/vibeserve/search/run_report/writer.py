@@ -18,7 +18,7 @@ MARKDOWN = "report.md"
 def run_sections(document: dict[str, Any], materials: Materials | None = None) -> list[Section]:
     """The report's sections, from the answer down to the evidence."""
     materials = materials or Materials()
-    plots = [plot for plot in (rounds.values(document), load.curve(document)) if plot is not None]
+    plots = [plot for plot in (rounds.values(document), load.curve(document, materials)) if plot is not None]
     parts = [
         found.found(document, plots),
         found.how_to_run(document),
