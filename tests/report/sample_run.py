@@ -160,8 +160,11 @@ def sample_document(rounds: int = len(ROUNDS)) -> dict[str, Any]:
                     "plan": {"pairs": 5, "window_s": 6.0, "final_pairs": 5, "final_window_s": 9.0}, "notes": []},
         "environment": {"python": "3.11", "weights": "sha256:ab12"},
         "facts": {"limit.value": fact(LIMIT, UNIT, "counted by hand", "arithmetic"), "machine.bandwidth_bytes_per_s": fact(28e9, "B/s", source="triad over 512 MiB"),
-                  "machine.flops_per_s": fact(228e9, "FLOP/s", source="matmul of 2048"), "machine.flops_per_s.bfloat16": fact(510e9, "FLOP/s", source="matmul of 2048"),
-                  "model.flops_per_token": fact(0.2686e9, "FLOP", "counted by hand", "2 × parameters"), "model.weight_bytes": fact(0.538e9, "B", "counted by hand", "4 bytes a parameter"),
+                  "machine.peak.float32": fact(228e9, "FLOP/s", source="matmul of 2048"), "machine.peak.bfloat16": fact(510e9, "FLOP/s", source="matmul of 2048"),
+                  "model.flops_per_token": fact(0.2686e9, "FLOP", "counted by hand", "2 × parameters"), "limit.compute_s": fact(1 / LIMIT, "s", "counted by hand", "FLOPs of one output token / measured peak"),
+            "limit.memory_s": fact(0.0014, "s", "counted by hand", "bytes of one output token / measured bandwidth"),
+            "workload.concurrency": fact(16, "requests"),
+            "model.weight_bytes": fact(0.538e9, "B", "counted by hand", "4 bytes a parameter"),
                   "client.overhead_p99_s": fact(0.00042, "s", source="a fake server")},
         "events": [], "sessions": [], "report": None,
     }  # fmt: skip

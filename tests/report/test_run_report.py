@@ -112,7 +112,7 @@ def test_shares_of_the_limit_follow_the_direction(whole: dict[str, Any]) -> None
 
 
 def test_the_roofline_has_every_candidate_with_evidence(whole: dict[str, Any]) -> None:
-    assert [roof.name for roof in roofs_of(whole["facts"])] == ["float32", "bfloat16"]
+    assert [roof.name for roof in roofs_of(whole)] == ["float32", "bfloat16"]
     points = points_of(whole)
     assert [point.name for point in points] == [
         "0 reference",
@@ -120,8 +120,9 @@ def test_the_roofline_has_every_candidate_with_evidence(whole: dict[str, Any]) -
         "2 packed weights",
         "4 chunked prefill",
         "6 static decode shapes",
+        "limit at 16 at once",
     ]
-    assert [point.kind for point in points] == ["measured", "candidate", "candidate", "candidate", "best"]
+    assert [point.kind for point in points] == ["measured", "candidate", "candidate", "candidate", "best", "counted"]
 
 
 def test_without_facts_it_says_why_there_is_no_roofline(whole: dict[str, Any]) -> None:

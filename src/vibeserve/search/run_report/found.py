@@ -28,6 +28,7 @@ from vibeserve.report import (
 from vibeserve.report.numbers import show
 from vibeserve.search.run_report.words import as_text, entry_of, improved, measured, metric_words, provenance, title_of
 
+_LIMIT = "FLOPs and bytes of the workload over this machine's measured peak and bandwidth"
 _BETTER = {"higher": "higher is better", "lower": "lower is better"}
 
 
@@ -90,7 +91,7 @@ def _limit_cards(document: dict[str, Any]) -> list[Card]:
     if value is None:
         return [Card("Physical limit", None, note=limit.get("value_reason") or limit.get("argument") or "not known")]
     return [
-        Card("Physical limit of this machine", Quantity(float(value), unit, known, limit.get("argument") or "")),
+        Card("Physical limit of this machine", Quantity(float(value), unit, known, _LIMIT)),
         Card(
             "Share of the limit that is reached",
             None if fraction is None else Quantity(fraction * 100, "%", Provenance.COUNTED, "best ÷ limit"),

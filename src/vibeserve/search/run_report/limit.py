@@ -9,9 +9,10 @@ from vibeserve.report import Block, Column, Definitions, Plot, Section, Table, T
 from vibeserve.report.numbers import show
 from vibeserve.search.run_report.words import provenance, quantity, short_of, verdict_pill
 
-_PEAK = "machine.flops_per_s"
+_PEAK = "machine.peak."
 _BANDWIDTH = "machine.bandwidth_bytes_per_s"
-_BYTES_OF = {"bfloat16": 2, "float16": 2, "float32": 4}
+_BYTES_OF = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
+_MOST_ROOFS = 3
 
 
 def limit(document: dict[str, Any]) -> Section:
@@ -62,25 +63,55 @@ def _shares(document: dict[str, Any], limit_value: float) -> Block:
     return Plot(chart, provenance=Provenance.COUNTED, source="its measured value ÷ the limit", data=False)
 
 
-def roofs_of(facts: dict[str, Any]) -> list[svg.Roof]:
-    """Roofs from the facts of the machine: a peak (for each dtype, where several are known) over the bandwidth."""
-    bandwidth = facts.get(_BANDWIDTH, {}).get("value")
+def roofs_of(document: dict[str, Any]) -> list[svg.Roof]:
+    """Roofs from the facts of the machine: the peak of each dtype that candidates may compute in, over the bandwidth."""
+    facts = document.get("facts") or {}
+    bandwidth = _value(facts, _BANDWIDTH)
     if not bandwidth:
         return []
-    roofs = []
-    for name, fact in sorted(facts.items()):
-        if (name == _PEAK or name.startswith(f"{_PEAK}.")) and fact["value"]:
-            dtype = name.removeprefix(_PEAK).removeprefix(".") or "float32"
-            roofs.append(svg.Roof(dtype, float(fact["value"]), float(bandwidth)))
-    unique = {roof.name: roof for roof in roofs}
-    return sorted(unique.values(), key=lambda roof: (roof.name != "float32", roof.name))
+    allowed = _dtypes(document)
+    peaks = {name.removeprefix(_PEAK): fact["value"] for name, fact in facts.items() if name.startswith(_PEAK)}
+    if not peaks and (single := _value(facts, "machine.flops_per_s")):
+        peaks = {allowed[0]: single}
+    order = [*(name for name in allowed if name in peaks), *(name for name in sorted(peaks) if name not in allowed)]
+    return [svg.Roof(name, float(peaks[name]), bandwidth) for name in order if peaks[name]][:_MOST_ROOFS]
+
+
+def _dtypes(document: dict[str, Any]) -> list[str]:
+    goal = (document.get("request") or {}).get("goal") or {}
+    return list(goal.get("dtypes") or ["float32"])
+
+
+def _token_cost(document: dict[str, Any]) -> tuple[float, float] | None:
+    """(FLOPs, bytes beside the weights) of one output token, its share of the prompt included.
+
+    From the times that the limit is made of: FLOPs = compute time × peak, bytes = memory time × bandwidth. Without a
+    limit, decoding alone: the model's FLOPs a token and nothing beside the weights.
+    """
+    facts = document.get("facts") or {}
+    weights, concurrency = _value(facts, "model.weight_bytes"), _value(facts, "workload.concurrency") or 1.0
+    compute_s, memory_s = _value(facts, "limit.compute_s"), _value(facts, "limit.memory_s")
+    peaks = [_value(facts, _PEAK + name) for name in _dtypes(document)]
+    peak = max((value for value in peaks if value), default=None)
+    bandwidth = _value(facts, _BANDWIDTH)
+    if compute_s and memory_s and peak and bandwidth and weights:
+        dtype = max(_dtypes(document), key=lambda name: _value(facts, _PEAK + name) or 0.0)
+        beside = memory_s * bandwidth - weights * _scale(document, dtype) / concurrency
+        return compute_s * peak, max(0.0, beside)
+    flops = _value(facts, "model.flops_per_token")
+    return (flops, 0.0) if flops else None
+
+
+def _scale(document: dict[str, Any], dtype: str) -> float:
+    """Bytes of a weight in `dtype`, against those that `model.weight_bytes` counts."""
+    return _BYTES_OF.get(dtype, 4) / _BYTES_OF.get(_dtypes(document)[0], 4)
 
 
 def points_of(document: dict[str, Any]) -> list[svg.RoofPoint]:
-    """A point for each candidate that is known well enough, decoding only.
+    """A point for each candidate that is known well enough, and the limit itself on the roof.
 
-    Intensity = rows a step × FLOPs a token ÷ bytes of the weights; speed = output tokens/s × FLOPs a token. The
-    reference serves one request at a time: one row a step.
+    Intensity = FLOPs of an output token ÷ (weight bytes ÷ rows a step + the bytes beside them); speed = output
+    tokens/s × FLOPs of an output token. The reference serves one request at a time: one row a step.
     """
     points = []
     for entry in document["rounds"]:
@@ -92,21 +123,38 @@ def points_of(document: dict[str, Any]) -> list[svg.RoofPoint]:
         note = f"{entry.get('verdict')}, {show(entry.get('value'), document['metric']['unit'])}"
         name = f"{entry['round']} {short_of(entry)}"
         points.append(svg.RoofPoint(name, place[0], place[1], kind, note))  # type: ignore[arg-type]
+    facts = document.get("facts") or {}
+    if points and (at_once := _value(facts, "workload.concurrency")) and _value(facts, "limit.compute_s"):
+        intensity = _intensity(document, at_once, _dtypes(document)[0])
+        if intensity:
+            points.append(
+                svg.RoofPoint(
+                    f"limit at {at_once:g} at once", intensity, None, "counted", "every row shares the weights"
+                )
+            )
     return points
+
+
+def _intensity(document: dict[str, Any], rows: float, dtype: str) -> float | None:
+    cost = _token_cost(document)
+    weights = _value(document.get("facts") or {}, "model.weight_bytes")
+    if cost is None or not weights:
+        return None
+    return cost[0] / (weights * _scale(document, dtype) / rows + cost[1])
 
 
 def _place(document: dict[str, Any], entry: dict[str, Any]) -> tuple[float, float] | None:
     """(intensity, FLOP/s) of a candidate."""
-    known = (document.get("facts") or {}) | (entry.get("evidence") or {})
-    flops, weights = _value(known, "model.flops_per_token"), _value(known, "model.weight_bytes")
+    known = entry.get("evidence") or {}
+    cost = _token_cost(document)
     rows = _value(known, "batch.rows_per_step") or (1.0 if entry["round"] == 0 else None)
     rate = entry.get("value") if document["metric"]["name"] == "output_tokens_per_s" else None
     rate = rate or _value(known, "output_tokens_per_s")
-    if not flops or not weights or not rows or not rate:
+    if cost is None or not rows or not rate:
         return None
-    dtype = str((entry.get("settings") or {}).get("dtype") or "float32")
-    weights *= _BYTES_OF.get(dtype, 4) / _BYTES_OF["float32"]
-    return rows * flops / weights, float(rate) * flops
+    dtype = str((entry.get("settings") or {}).get("dtype") or _dtypes(document)[0])
+    intensity = _intensity(document, rows, dtype)
+    return None if intensity is None else (intensity, float(rate) * cost[0])
 
 
 def _value(evidence: dict[str, Any], name: str) -> float | None:
@@ -114,20 +162,19 @@ def _value(evidence: dict[str, Any], name: str) -> float | None:
 
 
 def _roofline(document: dict[str, Any]) -> list[Block]:
-    facts = document.get("facts") or {}
-    roofs, points = roofs_of(facts), points_of(document)
+    roofs, points = roofs_of(document), points_of(document)
     if not roofs:
         return [Text("No roofline: the bandwidth and the peak of this machine were not recorded.", muted=True)]
     if not points:
         return [Text("No roofline: no candidate's FLOPs, bytes and rows a step were recorded.", muted=True)]
     chart = svg.log_log_roofline("Roofline of this machine, with every candidate", roofs, points)
     caption = (
-        "Decoding only. Further right: more rows share each reading of the weights. "
+        "Further right: more rows share each reading of the weights. "
         "Nearer to the roof: less time is lost between the arithmetic."
     )
     source = (
-        "roofs: measured on this machine; points: rows a step × FLOPs a token ÷ weight bytes (counted), and measured "
-        "tokens/s × FLOPs a token"
+        "roofs: measured on this machine; across: counted FLOPs and bytes of an output token, its share of the prompt "
+        "included, at the rows a step that the server's counters show; up: those FLOPs × measured tokens/s"
     )
     plot = Plot(chart, caption, provenance=Provenance.MEASURED, source=source)
     rows = []
