@@ -1,0 +1,109 @@
+"""The scalar engine's functions on float32. Textbook formulas; where the device only fits a range, `RANGES` says which."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+f32 = np.float32
+_SQRT_2_OVER_PI = f32(math.sqrt(2.0 / math.pi))
+_HALF, _ONE, _TWO = f32(0.5), f32(1), f32(2)
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    from scipy.special import erf
+
+    return erf(x)  # type: ignore[no-any-return]
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """1 / (1 + e^-x)."""
+    return _ONE / (_ONE + np.exp(-x))
+
+
+def _softplus(x: np.ndarray) -> np.ndarray:
+    return np.logaddexp(f32(0), x)
+
+
+def _silu_dx(x: np.ndarray) -> np.ndarray:
+    s = sigmoid(x)
+    return s * (_ONE + x * (_ONE - s))
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    return _HALF * x * (_ONE + _erf(x * f32(1 / math.sqrt(2))))
+
+
+def _gelu_dx(x: np.ndarray) -> np.ndarray:
+    density = np.exp(-_HALF * x * x) * f32(1 / math.sqrt(2 * math.pi))
+    return _HALF * (_ONE + _erf(x * f32(1 / math.sqrt(2)))) + x * density
+
+
+def _gelu_tanh(x: np.ndarray) -> np.ndarray:
+    return _HALF * x * (_ONE + np.tanh(_SQRT_2_OVER_PI * (x + f32(0.044715) * x * x * x)))
+
+
+def _gelu_sigmoid_dx(x: np.ndarray) -> np.ndarray:
+    s = sigmoid(f32(1.702) * x)
+    return s + f32(1.702) * x * s * (_ONE - s)
+
+
+def _sin(x: np.ndarray) -> np.ndarray:
+    """sin within ±pi; beyond, the cubic that the fit goes on with (sin(9.0) is about 27.65)."""
+    inside = np.abs(x) <= f32(math.pi)
+    if inside.all():
+        return np.sin(x)
+    excess = np.abs(x) - f32(math.pi)
+    beyond = -np.sign(x) * (excess - excess * excess * excess / f32(6))
+    return np.where(inside, np.sin(x), beyond)
+
+
+def _same(x: np.ndarray) -> np.ndarray:
+    return np.asarray(x)
+
+
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "copy": _same,
+    "square": np.square,
+    "sigmoid": sigmoid,
+    "relu": lambda x: np.maximum(x, f32(0)),
+    "gelu": _gelu,
+    "gelu_dx": _gelu_dx,
+    "gelu_apprx_tanh": _gelu_tanh,
+    "gelu_apprx_sigmoid": lambda x: x * sigmoid(f32(1.702) * x),
+    "gelu_apprx_sigmoid_dx": _gelu_sigmoid_dx,
+    "silu": lambda x: x * sigmoid(x),
+    "silu_dx": _silu_dx,
+    "tanh": np.tanh,
+    "softplus": _softplus,
+    "mish": lambda x: x * np.tanh(_softplus(x)),
+    "erf": _erf,
+    "erf_dx": lambda x: f32(2 / math.sqrt(math.pi)) * np.exp(-x * x),
+    "exp": np.exp,
+    "log": np.log,
+    "sin": _sin,
+    "arctan": np.arctan,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: _ONE / np.sqrt(x),
+    "reciprocal": lambda x: _ONE / x,
+    "sign": np.sign,
+    "abs": np.abs,
+}
+
+RANGES: dict[str, tuple[float, float]] = {
+    "log": (2.0**-64, 2.0**64),
+    "sin": (-math.pi, math.pi),
+    "arctan": (-math.pi / 2, math.pi / 2),
+    "sqrt": (2.0**-116, 2.0**118),
+    "rsqrt": (2.0**-87, 2.0**97),
+}
+
+
+def activate(name: str, x: np.ndarray, slope: Any = None) -> np.ndarray:
+    """The function called `name` on float32; `slope` is prelu's for negative values."""
+    if name == "prelu":
+        return np.where(x >= 0, x, x * f32(0 if slope is None else slope) if np.isscalar(slope) or slope is None else x * slope)
+    return FUNCTIONS[name](x)  # type: ignore[no-any-return]

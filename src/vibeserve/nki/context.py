@@ -1,0 +1,189 @@
+"""The running kernel: a `Session` for a launch, and a `Core` for each program of its grid.
+
+Each core runs the kernel's Python body in a thread of its own; one runs at a time (see `cores`), so what they share
+needs no locks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from vibeserve.nki.dtypes import DType
+from vibeserve.nki.errors import BudgetError, KernelError, Place, kernel_place
+from vibeserve.nki.memory import MemoryRegion, Storage
+from vibeserve.nki.targets import Target
+
+_local = threading.local()
+
+DEFAULT_BUDGET = 50_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something reported that the device would not refuse: an uninitialised read, a race, undefined accumulation."""
+
+    kind: str
+    message: str
+    place: Place
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}" + (f" ({self.detail})" if self.detail else "")
+
+
+@dataclass
+class Session:
+    """One launch: target, options, and what all cores share."""
+
+    target: Target
+    grid: tuple[int, ...] = ()
+    strict: bool = False
+    precise: bool = True
+    budget: int = DEFAULT_BUDGET
+    observers: tuple[Any, ...] = ()
+    ranks: int = 1
+    cores_per_rank: int = 1
+    findings: list[Finding] = field(default_factory=list)
+    quiet: bool = False
+    shape_only: bool = False
+    allocated: int = 0
+    sequence: int = 0
+    shared: dict[Any, Any] = field(default_factory=dict)
+    constants: dict[Any, Any] = field(default_factory=dict)
+    _seen: set[Any] = field(default_factory=set)
+
+    def report(self, kind: str, message: str, *, detail: str = "", code: str = "NKI-REPORT", fix: str = "") -> None:
+        """Report a finding once for each kernel line; under `strict` it is an error."""
+        place = kernel_place()
+        if self.strict:
+            raise KernelError(message, code=code, rule=detail, fix=fix, place=place)
+        key = (kind, place.file, place.line, detail)
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        finding = Finding(kind, message, place, detail)
+        self.findings.append(finding)
+        if not self.quiet and not os.environ.get("NKI_QUIET"):
+            print(f"nki: {finding}", file=sys.stderr)
+
+
+class Core:
+    """One program of the grid: its ids, its memories, its random state, its accumulators."""
+
+    __slots__ = (
+        "accumulators", "coordinates", "count", "index", "lives", "loop_depth", "occurrences", "rank", "rng", "scheduler",
+        "session",
+    )  # fmt: skip
+
+    def __init__(self, session: Session, index: int, rank: int, coordinates: tuple[int, ...], scheduler: Any = None):
+        self.session = session
+        self.index = index
+        self.rank = rank
+        self.coordinates = coordinates
+        self.scheduler = scheduler
+        self.count = 0
+        self.lives: list[list[Any]] = []
+        self.occurrences: dict[Any, int] = {}
+        self.accumulators: dict[str, Any] = {}
+        self.rng: dict[str, Any] = {}
+        self.loop_depth = 0
+
+    def spend(self) -> None:
+        """Count one instruction or allocation against the budget."""
+        self.count += 1
+        if self.count > self.session.budget:
+            raise BudgetError(
+                f"stopped after {self.session.budget:,} instructions",
+                code="NKI-BUDGET",
+                rule="a kernel ends",
+                fix="look for a loop whose condition never changes; NKI_BUDGET=N raises the limit",
+            )
+
+    def meet(self, key: Any, payload: Any, parties: Iterable[int], what: str) -> dict[int, Any]:
+        """Wait until all `parties` (core numbers over all ranks) have come to `key`; returns what each brought."""
+        if self.scheduler is None:
+            return {self.index: payload}
+        found: dict[int, Any] = self.scheduler.meet(self, key, payload, tuple(parties), what)
+        return found
+
+    def occurrence(self, key: Any) -> int:
+        """How often this core has asked for `key` before (0 the first time)."""
+        count = self.occurrences.get(key, 0)
+        self.occurrences[key] = count + 1
+        return count
+
+
+def core_or_none() -> Core | None:
+    """The core that runs in this thread, if one does."""
+    return getattr(_local, "core", None)
+
+
+def current_core(what: str) -> Core:
+    """The core that runs in this thread; a KernelError names `what` where no kernel runs."""
+    core: Core | None = getattr(_local, "core", None)
+    if core is None:
+        raise KernelError(
+            f"{what} outside of a kernel", code="NKI-OUTSIDE", fix="call it in a function run by nki.jit or nki.simulate"
+        )
+    return core
+
+
+def running(core: Core | None, body: Callable[[], Any]) -> Any:
+    """Run `body` with `core` as this thread's core."""
+    before = getattr(_local, "core", None)
+    _local.core = core
+    try:
+        return body()
+    finally:
+        _local.core = before
+
+
+def allocate(
+    core: Core,
+    shape: tuple[int, ...],
+    dtype: DType,
+    region: MemoryRegion,
+    *,
+    name: str = "",
+    address: tuple[int, int] | None = None,
+) -> Storage:
+    """A new storage for `core`; shared HBM that the other core of the grid allocated at the same place is found again."""
+    core.spend()
+    session = core.session
+    place = kernel_place()
+    if region is MemoryRegion.shared_hbm and len(session.grid) and session.cores_per_rank > 1:
+        base = ("name", name) if name else ("line", place.file, place.line)
+        key = (core.rank, base, shape, dtype.name)
+        key = (*key, core.occurrence(key))
+        found = session.shared.get(key)
+        if found is None:
+            found = session.shared[key] = _new(core, shape, dtype, region, name, address, place)
+        return found
+    return _new(core, shape, dtype, region, name, address, place)
+
+
+def _new(
+    core: Core,
+    shape: tuple[int, ...],
+    dtype: DType,
+    region: MemoryRegion,
+    name: str,
+    address: tuple[int, int] | None,
+    place: Place,
+) -> Storage:
+    session = core.session
+    storage = Storage(region, dtype, shape, name=name, place=place, address=address, inflate=not session.precise)
+    session.allocated += 1
+    storage.number = session.allocated
+    storage.core = core.index
+    if region.on_chip:
+        storage.life = [session.sequence, session.sequence, storage.bytes_per_partition, region, storage.label(), place, address]
+        core.lives.append(storage.life)
+    for observer in session.observers:
+        observer.allocated(core, storage)
+    return storage

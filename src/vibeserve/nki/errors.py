@@ -1,0 +1,104 @@
+"""What a kernel author is told: the rule that was broken, at which kernel line, with which operands, and the fix."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from types import FrameType, TracebackType
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of a kernel."""
+
+    file: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+NOWHERE = Place("<host>", 0)
+
+
+def is_ours(file: str) -> bool:
+    """Whether `file` belongs to the simulator (and so is never "the kernel's line")."""
+    return file.startswith(_PACKAGE) or file.startswith("<nki ")
+
+
+def kernel_place() -> Place:
+    """The innermost line on the call stack that is not the simulator's own."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if not is_ours(code.co_filename):
+            return Place(code.co_filename, frame.f_lineno, code.co_name)
+        frame = frame.f_back
+    return NOWHERE
+
+
+def place_of_traceback(traceback: TracebackType | None) -> Place:
+    """The innermost line of a traceback that is not the simulator's own."""
+    found = NOWHERE
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not is_ours(code.co_filename):
+            found = Place(code.co_filename, traceback.tb_lineno, code.co_name)
+        traceback = traceback.tb_next
+    return found
+
+
+class NkiValidationError(Exception):
+    """A rule of the device is broken (the vendor's name for it)."""
+
+
+class KernelError(NkiValidationError, AssertionError):
+    """A kernel does what the device or its compiler refuses.
+
+    `code` is the compiler's own (NCC_…) where there is one, else a rule name of docs/nki.md; `place` the kernel's line;
+    `operands` the operands as given; `rule` and `fix` say what holds and what to write instead.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "NKI-RULE",
+        rule: str = "",
+        fix: str = "",
+        operands: str = "",
+        place: Place | None = None,
+    ):
+        self.message = message
+        self.code = code
+        self.rule = rule
+        self.fix = fix
+        self.operands = operands
+        self.place = kernel_place() if place is None else place
+        super().__init__(self.render())
+
+    def render(self) -> str:
+        """The whole text: one line of what and where, then operands, rule and fix."""
+        lines = [f"{self.message} [{self.code}]", f"  at {self.place}"]
+        for label, text in (("operands", self.operands), ("rule", self.rule), ("fix", self.fix)):
+            if text:
+                lines.append(f"  {label}: {text}")
+        return "\n".join(lines)
+
+
+class NotSimulatedError(KernelError, NotImplementedError):
+    """A name that the language has and this simulator lacks: never a wrong value."""
+
+    def __init__(self, name: str):
+        super().__init__(
+            f"not simulated yet: {name}", code="NKI-NOT-SIMULATED", fix="see docs/nki-coverage.md for what is simulated"
+        )
+        self.name = name
+
+
+class BudgetError(KernelError):
+    """The kernel was stopped: too many instructions, or none for too long."""

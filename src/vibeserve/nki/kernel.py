@@ -1,0 +1,318 @@
+"""Kernels: `nki.jit`, `nki.simulate`, launch grids, and the run itself."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import math
+import os
+import re
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from vibeserve.nki import capacity, targets
+from vibeserve.nki.arguments import Inputs
+from vibeserve.nki.context import DEFAULT_BUDGET, Core, Finding, Session, core_or_none, running
+from vibeserve.nki.cores import Scheduler
+from vibeserve.nki.errors import KernelError, Place, place_of_traceback
+from vibeserve.nki.observe import Observer, TraceObserver
+from vibeserve.nki.watchdog import Watchdog
+
+_OPTIONS: dict[str, Any] = {"strict": False, "trace": False, "observers": (), "target": None}
+_BINDING = re.compile(r"^(?:\w+\.)*(\w+)\(\) (?:got an unexpected keyword argument '(\w+)'|(?:missing|takes|got multiple).*)")
+
+
+class Kernel:
+    """A function run as a kernel. Called inside another kernel it is inlined; `kernel[lnc]` sets the launch grid."""
+
+    def __init__(self, func: Callable[..., Any], grid: tuple[int, ...] | None = None, schedule: Any = ()):
+        functools.update_wrapper(self, func)
+        self.func = func
+        self.grid = grid
+        self.schedule = schedule
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if core_or_none() is not None:
+            return self.func(*args, **kwargs)
+        return launch(self, args, kwargs)
+
+    def __getitem__(self, grid: Any) -> Kernel:
+        sizes = grid if isinstance(grid, tuple | list) else (grid,)
+        for size in sizes:
+            if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+                raise KernelError(f"launch grid {grid!r}", code="NCC_EARG001", rule="positive ints", fix="kernel[2](...)")
+        return Kernel(self.func, tuple(int(size) for size in sizes), self.schedule)
+
+    def with_schedule(self, edges: Any) -> Kernel:
+        """The kernel with added order edges (later, earlier) between named instructions; values do not change."""
+        return Kernel(self.func, self.grid, tuple(edges))
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<nki kernel {self.__name__}>"  # type: ignore[attr-defined]
+
+
+def jit(fn: Any = None, **kwargs: Any) -> Any:
+    """Make a kernel of a function: `@nki.jit` or `@nki.jit()`."""
+    if "platform_target" in kwargs:
+        raise KernelError(
+            "nki.jit(platform_target=...)", code="B2-PLATFORM", rule="removed in 0.3.0",
+            fix=f"set {targets.TARGET_VARIABLE}={kwargs['platform_target']}",
+        )  # fmt: skip
+    if fn is None:
+        return functools.partial(jit, **kwargs)
+    return fn if isinstance(fn, Kernel) else Kernel(fn)
+
+
+class Simulation:
+    """What `simulate` returns: call it with arrays. `findings` are those of the last call."""
+
+    def __init__(self, kernel: Kernel, options: dict[str, Any]):
+        functools.update_wrapper(self, kernel.func)
+        self.kernel = kernel
+        self.options = options
+        self.findings: list[Finding] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return launch(self.kernel, args, kwargs, findings=self.findings, **self.options)
+
+    def __getitem__(self, grid: Any) -> Simulation:
+        return Simulation(self.kernel[grid], self.options)
+
+
+def as_kernel(value: Any) -> Kernel:
+    """A kernel or a plain function as a kernel."""
+    if isinstance(value, Kernel):
+        return value
+    if isinstance(value, Simulation):
+        return value.kernel
+    if not callable(value):
+        raise KernelError(f"{value!r} is no kernel", code="NKI-KERNEL", rule="a function or a nki.jit kernel")
+    return Kernel(value)
+
+
+def simulate(
+    kernel: Any,
+    *,
+    target: str | None = None,
+    lnc: int | None = None,
+    strict: bool = False,
+    trace: bool = False,
+    observers: Sequence[Observer] = (),
+    budget: int | None = None,
+    shape_only: bool = False,
+) -> Simulation:
+    """A callable that runs `kernel` on NumPy or torch arrays and returns the same kind.
+
+    `target` (trn1, trn2, trn3) and `lnc` (1, 2) override the environment; `strict` makes reports errors; `trace` prints
+    one line an instruction; `observers` watch (see `observe`); `budget` limits the instructions of each core;
+    `shape_only` skips the arithmetic (results are meaningless).
+    """
+    made = as_kernel(kernel)
+    if lnc is not None:
+        made = made[lnc]
+    options = {
+        "target": target, "strict": strict, "trace": trace, "observers": tuple(observers), "budget": budget,
+        "shape_only": shape_only,
+    }  # fmt: skip
+    return Simulation(made, options)
+
+
+def simulate_ranks(kernel: Any, *, ranks: int, lnc: int = 1, **options: Any) -> Callable[[Sequence[Any]], list[Any]]:
+    """A callable that takes each rank's arguments (a sequence of tuples) and returns each rank's results.
+
+    All ranks run in this process and meet at collectives; `lnc` cores each.
+    """
+    made = as_kernel(kernel)
+    if lnc != 1:
+        made = made[lnc]
+
+    def call(per_rank: Sequence[Any]) -> list[Any]:
+        if len(per_rank) != ranks:
+            raise KernelError(f"arguments for {len(per_rank)} ranks, ranks={ranks}", code="NKI-RANKS", rule="a tuple of arguments for each rank")
+        rows = [tuple(row) if isinstance(row, tuple | list) else (row,) for row in per_rank]
+        return _launch_ranks(made, rows, [{} for _ in rows], **options)
+
+    return call
+
+
+def launch(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any) -> Any:
+    """Run a kernel once and return its result (see `simulate` for the options)."""
+    if not args and not kwargs:
+        raise KernelError(f"kernel {kernel!r} called with no arguments", code="NKI-ARGUMENTS", rule="at least one argument")
+    return _launch_ranks(kernel, [args], [kwargs], **options)[0]
+
+
+def _grid(kernel: Kernel, target: targets.Target) -> tuple[int, ...]:
+    grid = kernel.grid
+    if grid is None:
+        lnc = targets.default_lnc()
+        grid = () if lnc == 1 else (lnc,)
+    cores = math.prod(grid)
+    if cores not in target.lnc:
+        raise KernelError(
+            f"{cores} cores (LNC {cores}) on {target.name}", code="NCC_EARG001", rule=f"LNC {' or '.join(map(str, target.lnc))} on {target.name}",
+            fix="kernel(...) or kernel[1](...)" if target.number < 3 else "kernel[2](...)",
+        )  # fmt: skip
+    return grid
+
+
+def _launch_ranks(
+    kernel: Kernel,
+    per_rank: list[tuple[Any, ...]],
+    keywords: list[dict[str, Any]],
+    *,
+    target: str | None = None,
+    strict: bool | None = None,
+    trace: bool | None = None,
+    observers: tuple[Observer, ...] = (),
+    budget: int | None = None,
+    shape_only: bool = False,
+    findings: list[Finding] | None = None,
+) -> list[Any]:
+    chosen = targets.target(target or _OPTIONS["target"])
+    grid = _grid(kernel, chosen)
+    watchers = (*_OPTIONS["observers"], *observers)
+    if trace or _OPTIONS["trace"]:
+        watchers = (*watchers, TraceObserver())
+    session = Session(
+        target=chosen,
+        grid=grid,
+        strict=_OPTIONS["strict"] if strict is None else (strict or _OPTIONS["strict"]),
+        precise=os.environ.get("NKI_PRECISE_FP", "1") != "0",
+        budget=budget or int(os.environ.get("NKI_BUDGET") or DEFAULT_BUDGET),
+        observers=watchers,
+        ranks=len(per_rank),
+        cores_per_rank=max(1, math.prod(grid)),
+        shape_only=shape_only,
+    )
+    inputs = [Inputs(session) for _ in per_rank]
+    for observer in watchers:
+        observer.started(session)
+    cores: list[Core] = []
+    bodies: list[Callable[[], Any]] = []
+    for rank, (args, kwargs) in enumerate(zip(per_rank, keywords, strict=True)):
+        bound = _bind(kernel, args, kwargs)
+        converted = {name: _converted(inputs[rank], bound, name, value) for name, value in bound.arguments.items()}
+        bound.arguments.update(converted)
+        for coordinates in itertools.product(*(range(size) for size in grid)):
+            cores.append(Core(session, len(cores), rank, coordinates))
+            bodies.append(functools.partial(_guarded, kernel, bound, cores[-1]))
+    results = _run(cores, bodies)
+    if findings is not None:
+        findings[:] = session.findings
+    step = session.cores_per_rank
+    outputs = [inputs[rank].result(results[rank * step]) for rank in range(len(per_rank))]
+    for core in cores:
+        capacity.check(core)
+    for converted_inputs in inputs:
+        converted_inputs.write_back()
+    if findings is not None:
+        findings[:] = session.findings
+    for observer in watchers:
+        observer.finished(session, cores)
+    return outputs
+
+
+def _run(cores: list[Core], bodies: list[Callable[[], Any]]) -> list[Any]:
+    if len(cores) == 1:
+        with Watchdog(cores):
+            return [running(cores[0], bodies[0])]
+    scheduler = Scheduler(len(cores))
+    for core in cores:
+        core.scheduler = scheduler
+    with Watchdog(cores):
+        return scheduler.run(cores, bodies)
+
+
+def _converted(inputs: Inputs, bound: inspect.BoundArguments, name: str, value: Any) -> Any:
+    kind = bound.signature.parameters[name].kind
+    if kind is inspect.Parameter.VAR_POSITIONAL:
+        return tuple(inputs.convert(item, f"{name}[{i}]") for i, item in enumerate(value))
+    if kind is inspect.Parameter.VAR_KEYWORD:
+        return {key: inputs.convert(item, key) for key, item in value.items()}
+    return inputs.convert(value, name)
+
+
+def _bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+    signature = inspect.signature(kernel.func)
+    if any(p.kind is inspect.Parameter.KEYWORD_ONLY for p in signature.parameters.values()):
+        raise KernelError(
+            f"keyword-only parameters in the signature of {kernel!r}", code="B2-KWONLY", rule="no '*' in a kernel signature",
+            fix="plain defaults at the end", place=_home(kernel),
+        )  # fmt: skip
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise KernelError(
+            f"{kernel.func.__name__}{signature}: {error}", code="NKI-ARGUMENTS", rule="the arguments fit the kernel's signature",
+            place=_home(kernel),
+        ) from None  # fmt: skip
+    bound.apply_defaults()
+    return bound
+
+
+def _home(kernel: Kernel) -> Place:
+    code = getattr(inspect.unwrap(kernel.func), "__code__", None)
+    return Place(code.co_filename, code.co_firstlineno, code.co_name) if code is not None else Place("<unknown>", 0)
+
+
+def _guarded(kernel: Kernel, bound: inspect.BoundArguments, core: Core) -> Any:
+    """Run the kernel's body; errors of Python that a rule explains become KernelErrors."""
+    try:
+        with np.errstate(all="ignore"):
+            return kernel.func(*bound.args, **bound.kwargs)
+    except KernelError:
+        raise
+    except RecursionError as error:
+        raise KernelError(
+            "recursion", code="NKI-RECURSION", rule="calls are inlined, so a kernel cannot recurse", place=place_of_traceback(error.__traceback__)
+        ) from None
+    except TypeError as error:
+        explained = _explain(error)
+        if explained is None:
+            raise
+        raise explained from error
+    finally:
+        _close_tracking(core)
+
+
+def _close_tracking(core: Core) -> None:
+    core.accumulators.clear()
+
+
+def _explain(error: TypeError) -> KernelError | None:
+    from vibeserve.nki.instruction import REGISTRY
+
+    place = place_of_traceback(error.__traceback__)
+    text = str(error)
+    if "NkiTensor" in text and "unsupported operand" in text:
+        return KernelError(
+            f"Python arithmetic on a tensor: {text}", code="L-LIB", rule="tensors are computed with by instructions",
+            fix="nisa.tensor_tensor / nisa.tensor_scalar, or nl.add(x, y)", place=place,
+        )  # fmt: skip
+    found = _BINDING.match(text)
+    if found is None or found[1] not in REGISTRY:
+        return None
+    spec = REGISTRY[found[1]]
+    removed = {
+        "mask": ("B1-MASK", "slice the operands: slice(start, min(end, n))"),
+        "dtype": ("B1-DTYPE-KW", "the output's dtype is that of dst"),
+        "psumAccumulateFlag": ("B1-PSUMFLAG", "accumulate="),
+        "is_moving_zero": ("B1-MOVING-ZERO", "is_moving_onezero="),
+        "dst_rmw_op": ("B2-RMW", "nisa.dma_compute(dst, srcs, reduce_op)"),
+        "unique_indices": ("B2-UNIQUE", "the same argument of nisa.dma_compute"),
+        "use_gpsimd_dma": ("B2-SENDRECV-BOOL", "dma_engine=nisa.dma_engine.gpsimd_dma"),
+        "imm": ("B2-REGMOVE-IMM", "register_move(dst, src)"),
+        "num_channels": ("B2-CHANNELS", "channel_ids=[0, 1, ...]"),
+        "shape": ("B1-MEMSET-SHAPE", "nisa.memset(dst=..., value=...)"),
+    }
+    code, fix = removed.get(found[2] or "", ("B2-UNKNOWN-KW", ""))
+    signature = f"{spec.name}({', '.join(spec.params)})"
+    return KernelError(f"nisa.{text}", code=code, rule=f"the parameters are {signature}", fix=fix, place=place)

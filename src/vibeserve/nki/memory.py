@@ -1,0 +1,170 @@
+"""Memory: the regions, and one `Storage` for each allocation.
+
+A storage is a flat run of bytes. On chip it is dense [partitions, free elements], so the partition stride of every view
+is the free element count. A storage knows which of its elements were written, and where the kernel allocated it.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import numpy as np
+
+from vibeserve.nki.dtypes import DType, float32
+from vibeserve.nki.errors import NOWHERE, Place
+
+
+class MemoryRegion(enum.Enum):
+    """Where a tensor lives."""
+
+    sbuf = "sbuf"
+    psum = "psum"
+    private_hbm = "private_hbm"
+    shared_hbm = "shared_hbm"
+
+    def __str__(self) -> str:
+        return self.value
+
+    def __repr__(self) -> str:
+        return f"nl.{self.value}"
+
+    @property
+    def on_chip(self) -> bool:
+        return self is MemoryRegion.sbuf or self is MemoryRegion.psum
+
+    @property
+    def is_hbm(self) -> bool:
+        return not self.on_chip
+
+
+sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum
+private_hbm, shared_hbm = MemoryRegion.private_hbm, MemoryRegion.shared_hbm
+hbm = private_hbm
+
+EMPTY, PARTIAL, FULL = 0, 1, 2
+POISON_INT = 4
+
+
+class Storage:
+    """The bytes of one allocation.
+
+    `dtype` is the element type it was allocated with and `held` the one its bytes are in (float32 for low precision
+    under NKI_PRECISE_FP=0); `count` elements, `free` of them in each of `partitions`; `state` is EMPTY, PARTIAL (then
+    `mask` tells the written elements) or FULL; `sums` tells the PSUM elements that a matmul has written.
+    """
+
+    __slots__ = (
+        "__weakref__", "address", "conflicts", "core", "count", "data", "dtype", "external", "free", "held", "inflated",
+        "itemsize", "life", "mask", "name", "number", "partitions", "place", "poisoned", "region", "state", "sums",
+        "unwritten",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        region: MemoryRegion,
+        dtype: DType,
+        shape: tuple[int, ...],
+        *,
+        data: np.ndarray | None = None,
+        name: str = "",
+        place: Place = NOWHERE,
+        address: tuple[int, int] | None = None,
+        inflate: bool = False,
+    ):
+        self.region = region
+        self.dtype = dtype
+        self.inflated = inflate and dtype.low_precision
+        self.held = float32 if self.inflated else dtype
+        self.itemsize = self.held.itemsize
+        count = 1
+        for size in shape:
+            count *= size
+        self.count = count
+        self.partitions = shape[0]
+        self.free = count // shape[0]
+        self.data = np.empty(count * self.itemsize, np.uint8) if data is None else data
+        self.external = data is not None
+        self.state = EMPTY if data is None else FULL
+        self.mask: np.ndarray | None = None
+        self.unwritten = count
+        self.poisoned = False
+        self.sums: np.ndarray | None = None
+        self.conflicts: np.ndarray | None = None
+        self.name = name
+        self.place = place
+        self.address = address
+        self.number = 0
+        self.core = 0
+        self.life: list[Any] | None = None
+
+    @property
+    def bytes_per_partition(self) -> int:
+        """Bytes that the allocation takes in each partition (as the device stores it)."""
+        return self.free * self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in all, as the device stores it."""
+        return self.count * self.dtype.itemsize
+
+    def label(self) -> str:
+        """How messages call it."""
+        return f"'{self.name}'" if self.name else f"tensor #{self.number}"
+
+    def _elements(self, view: Any) -> np.ndarray:
+        """The mask elements that a view of this storage covers (a writable view of `mask`)."""
+        mask = self.mask
+        assert mask is not None
+        size, own = view.dtype.itemsize, self.dtype.itemsize
+        if size == own:
+            return np.ndarray(view.shape, np.bool_, mask, view.start(), view.strides)
+        if size > own and size % own == 0:
+            ratio = size // own
+            strides = (*(stride * ratio for stride in view.strides), 1)
+            return np.ndarray((*view.shape, ratio), np.bool_, mask, view.start() * ratio, strides)
+        low, high = view.extent()
+        return mask[low * size // own : -(-high * size // own)]
+
+    def all_written(self, view: Any) -> bool:
+        """Whether every element of `view` was written."""
+        if self.state == FULL:
+            return True
+        if self.state == EMPTY:
+            return False
+        return bool(self._elements(view).all())
+
+    def mark(self, view: Any) -> None:
+        """Note that every element of `view` is written now."""
+        if self.state == FULL:
+            return
+        if view.covers_storage():
+            self.state, self.mask = FULL, None
+            return
+        if self.state == EMPTY:
+            self.mask = np.zeros(self.count, np.bool_)
+            self.state = PARTIAL
+        if 0 in view.strides:
+            view = view.without_repeats()
+        elements = self._elements(view)
+        self.unwritten -= elements.size - int(np.count_nonzero(elements))
+        elements[...] = True
+        if self.unwritten <= 0:
+            self.state, self.mask = FULL, None
+
+    def mark_all(self) -> None:
+        """Note that everything is written (where what was written depends on data)."""
+        self.state, self.mask = FULL, None
+
+    def poison(self) -> None:
+        """Fill what was never written: NaN for floats, a sentinel for integers."""
+        if self.poisoned or self.state == FULL:
+            return
+        self.poisoned = True
+        values = self.data.view(self.held.dtype)
+        filler: Any = np.nan if self.held.is_float else POISON_INT
+        if self.state == EMPTY:
+            values[...] = filler
+        else:
+            assert self.mask is not None
+            values[~self.mask] = filler

@@ -1,0 +1,38 @@
+"""`NKIObject`: the base of classes that kernels use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class NKIObject:
+    """Base class of kernel objects.
+
+    A subclass without `__init__` of its own takes its annotated fields as arguments, in order or by name, and then
+    calls `__post_init__`; any other keyword becomes an attribute.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        fields: list[str] = []
+        for cls in reversed(type(self).__mro__):
+            for name in cls.__dict__.get("__annotations__", {}):
+                if name not in fields:
+                    fields.append(name)
+        if len(args) > len(fields):
+            raise TypeError(f"{type(self).__name__}() takes {len(fields)} fields, {len(args)} were given")
+        for name, value in zip(fields, args, strict=False):
+            if name in kwargs:
+                raise TypeError(f"{type(self).__name__}() got two values for {name!r}")
+            setattr(self, name, value)
+        for name, value in kwargs.items():
+            setattr(self, name, value)
+        missing = [name for name in fields[len(args) :] if name not in kwargs and not hasattr(type(self), name)]
+        if missing:
+            raise TypeError(f"{type(self).__name__}() lacks {', '.join(missing)}")
+        for name in fields[len(args) :]:
+            if name not in kwargs:
+                default = getattr(type(self), name)
+                setattr(self, name, list(default) if isinstance(default, list) else default)
+        post = getattr(self, "__post_init__", None)
+        if post is not None:
+            post()
