@@ -228,17 +228,19 @@ def _split(op: Operation, variant: Variant, cores: int) -> dict[str, int]:
             f"variant {variant.name} of {op.name} says no split, and the kernel runs on {cores} cores",
             hint=f"add split = '{next(iter(op.dims))}' to the variant, or use --lnc 1",
         )
-    given = {dim: parts for dim, parts in variant.split.items() if parts}
-    free = [dim for dim, parts in variant.split.items() if not parts]
-    used = 1
-    for parts in given.values():
-        used *= parts
-    if len(free) > 1 or cores % used or (not free and used != cores):
-        raise InputError(
-            f"variant {variant.name} splits over {used} cores, and the kernel runs on {cores}",
-            hint="make the products agree, or name one dimension alone: split = 'R'",
-        )
-    return {dim: given.get(dim, cores // used) for dim in variant.split}
+    split = {dim: parts or cores for dim, parts in variant.split.items()}
+    spaces = [(f"stage {stage.name}", stage.subscripts.dims) for stage in op.stages_of(variant)]
+    spaces += [(f"tensor {name}", tensor.dims) for name, tensor in op.tensors.items()]
+    for what, dims in spaces:
+        used = 1
+        for dim in dims:
+            used *= split.get(dim, 1)
+        if cores % used:
+            raise InputError(
+                f"variant {variant.name} splits {what} of {op.name} over {used} cores, and the kernel runs on {cores}",
+                hint="split one dimension over all cores (split = 'R'), or give the parts: split = { R = 2, H = 1 }",
+            )
+    return split
 
 
 def _local_names(op: Operation, split: Mapping[str, int]) -> dict[str, str]:

@@ -36,8 +36,13 @@ class Crossing:
 def crossings(
     count: Count, over: Roof, sizes: Mapping[str, int], changes: Mapping[str, Number], ridge: Fraction | None = None
 ) -> list[Crossing]:
-    """Every crossing, those of split dimensions first. `ridge` stands in for P / BW."""
-    dims = sorted(count.operation.dims, key=lambda name: name not in count.split)
+    """Every crossing at a size of at least 1, those of split dimensions first; `ridge` stands in for P / BW.
+
+    A dimension that is computed from others (keys from tokens) has none of its own: it moves with them.
+    """
+    entries = count.operation.dims
+    own = [name for name, entry in entries.items() if not any(used in entries for used in entry.size.names)]
+    dims = sorted(own, key=lambda name: name not in count.split)
     found = []
     for dim in dims:
         parts = count.split.get(dim, 1)
@@ -47,19 +52,28 @@ def crossings(
             found += _scan(count, over, changes, dim, parts)
             continue
         for root in positive_roots(balance):
+            if root < 1:
+                continue
             above = "compute" if _at(balance, root * (1 + Fraction(1, 10**6))) >= 0 else "memory"
             per_core = float(root / parts) if dim in count.split else None
             found.append(Crossing(dim, float(root), per_core, above, True))
     return found
 
 
-def formula(count: Count, dim: str) -> tuple[Poly, Poly] | None:
-    """The crossing of `dim` on one core as a quotient with `I` for the ridge, where the equation is linear in it.
+def ridge_symbol(count: Count) -> str:
+    """`I`, or `ρ` where a dimension has that name."""
+    return "ρ" if "I" in count.local.values() else "I"
 
-    For work W and bytes Q of one core, W - I Q = 0; the derived sizes are left as they are.
+
+def formula(count: Count, dim: str) -> tuple[Poly, Poly] | None:
+    """The crossing of `dim` on one core as a quotient, with `ridge_symbol` for the ridge I, where it is linear in it.
+
+    For work W and bytes Q of one core, W - I Q = 0. None where another size is computed from `dim`.
     """
+    if any(dim in entry.size.names for entry in count.operation.dims.values()):
+        return None
     symbol = count.local[dim]
-    equation = count.flops(count.kind) - Poly.symbol("I") * count.bytes
+    equation = count.flops(count.kind) - Poly.symbol(ridge_symbol(count)) * count.bytes
     parts = equation.coefficients(symbol)
     low = min(parts, default=0)
     if not parts or set(parts) != {low, low + 1}:

@@ -189,10 +189,11 @@ def _variant(name: str, table: Any, place: Place) -> Variant:
     elif kernels not in ("one", "each"):
         raise InputError(f"{where}: kernels = {kernels!r}", hint="'one', 'each', or groups: [['up', 'gelu'], ['down']]")
     split = table.get("split", {})
-    split = {split: 0} if isinstance(split, str) else split
+    split = [split] if isinstance(split, str) else split
+    split = {str(dim): 0 for dim in split} if isinstance(split, list) else split
     for dim, cores in split.items() if isinstance(split, Mapping) else [("split", split)]:
         if isinstance(cores, bool) or not isinstance(cores, int) or cores < 0:
-            raise InputError(f"{where}: split of {dim} over {cores!r}", hint="split = 'R', or split = { R = 2 }")
+            raise InputError(f"{where}: split of {dim} over {cores!r}", hint="split = 'R', ['N', 'F'], or { R = 2 }")
     memory = {key: _traffic(key, value, where) for key, value in table.get("memory", {}).items()}
     return Variant(name, kernels, split, memory, str(table.get("about", "")).strip())
 

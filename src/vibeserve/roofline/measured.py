@@ -10,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from vibeserve.base.errors import InputError, MissingError
+from vibeserve.base.errors import InputError
 from vibeserve.roofline.analysis import Analysis, VariantAnalysis
 from vibeserve.roofline.explain import Term, describe, in_powers, search
 from vibeserve.roofline.poly import Number
@@ -166,15 +166,9 @@ def _reading(value: Any, where: str) -> Reading | None:
 
 
 def _profile(name: str, data_path: Path | None) -> dict[str, Reading]:
-    try:
-        from vibeserve.profiles import open as open_profile
-    except ImportError as error:
-        raise MissingError(
-            f"this version has no profile store to look {name!r} up in",
-            hint="give a JSON file of summary metrics instead: --measured FILE.json",
-        ) from error
-    profile = open_profile(name, data_path=data_path)
-    return _readings(profile.summary(), f"profile {name}")
+    from vibeserve import profiles
+
+    return _readings(profiles.metrics(profiles.open(name, data_path)), f"profile {name}")
 
 
 def compare(analysis: Analysis, readings: Mapping[str, Mapping[str, Reading]]) -> tuple[Comparison, ...]:

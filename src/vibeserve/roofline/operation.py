@@ -81,7 +81,8 @@ class Variant:
     """One way to run the operation.
 
     `kernels` groups stages that keep what passes between them on chip: `one`, `each` (every stage is a kernel), or
-    groups of names. `split` maps a dimension to the cores that share it (0: all that the kernel runs on).
+    groups of names. `split` maps a dimension to the cores that share it (0: all that the kernel runs on); several
+    dimensions may be split over the same cores where no tensor has two of them (heads in attention, columns in the MLP).
     """
 
     name: str

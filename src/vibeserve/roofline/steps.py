@@ -15,7 +15,7 @@ from vibeserve.base.units import duration
 from vibeserve.hardware import Figure
 from vibeserve.roofline.bounds import Bounds, Roof, bounds
 from vibeserve.roofline.counting import Count, TensorCount
-from vibeserve.roofline.crossings import Crossing, formula
+from vibeserve.roofline.crossings import Crossing, formula, ridge_symbol
 from vibeserve.roofline.numbers import flop_rate, number, short
 from vibeserve.roofline.poly import Number, Poly, Writer, group, whole
 
@@ -48,7 +48,7 @@ class Derivation:
     @property
     def order(self) -> list[str]:
         """Symbols in the order of the dimensions."""
-        return ["I", *self.count.local.values()]
+        return [ridge_symbol(self.count), *self.count.local.values()]
 
     @property
     def late(self) -> frozenset[str]:
@@ -331,13 +331,14 @@ def _crossing(given: Derivation, crossing: Crossing) -> Step:
     if not crossing.exact:
         notes.append("the first size past the ridge: sizes are rounded in this operation")
     elif solved is not None and len({s.dtype for s in count.stages if s.kind == count.kind}) == 1:
-        text = f"{symbol} = {given.symbols.ratio(*solved)}, I = P ÷ BW"
-        names = {**count.environment(given.sizes), "I": given.found.ridge}
+        ridge = ridge_symbol(count)
+        text = f"{symbol} = {given.symbols.ratio(*solved)}, {ridge} = P ÷ BW"
+        names = {**count.environment(given.sizes), ridge: given.found.ridge}
         numbers = Writer(given.order, given.late, names).ratio(*solved)
         near = Fraction(round(given.found.ridge))
-        bottom = Fraction(solved[1].evaluate({**names, "I": near})) if near else Fraction(0)
+        bottom = Fraction(solved[1].evaluate({**names, ridge: near})) if near else Fraction(0)
         if near and bottom and near != given.found.ridge:
-            rounded = round(Fraction(solved[0].evaluate({**names, "I": near})) / bottom)
+            rounded = round(Fraction(solved[0].evaluate({**names, ridge: near})) / bottom)
             total = f", so {parts} × {rounded} = {rounded * parts}" if parts > 1 else ""
             notes.append(f"with the ridge rounded to {near} one gets {symbol} ≈ {rounded}{total}")
     if parts > 1:

@@ -85,9 +85,9 @@ def sections(analysis: Analysis, charts: bool = False) -> list[Section]:
 def _summary(analysis: Analysis, charts: bool) -> Section:
     measured = {(item.variant, item.metric): item for item in analysis.measured}
     with_measured = bool(measured)
-    columns: list[Column | str] = ["", Column("Hand count", align="right")]
+    columns: list[Column | str] = [Column("variant"), Column("Hand count", align="right")]
     columns += [Column("Measured", align="right"), Column("Difference", align="right")] if with_measured else []
-    rows: list[list[object]] = []
+    rows: list[list[str]] = []
     for variant in analysis.variants:
         found = variant.bounds
         lines = [
@@ -102,7 +102,7 @@ def _summary(analysis: Analysis, charts: bool) -> Section:
             ("bound by", found.bound, ()),
         ]
         for label, counted, names in lines:
-            row: list[object] = [f"{variant.name}: {label}", counted]
+            row = [f"{variant.name}: {label}", counted]
             if with_measured:
                 item = next((measured[variant.name, name] for name in names if (variant.name, name) in measured), None)
                 row += _measured_cells(item)
@@ -110,11 +110,11 @@ def _summary(analysis: Analysis, charts: bool) -> Section:
     blocks: list[Block] = [Text(analysis.operation.about.replace("\n", " "))] if analysis.operation.about else []
     if charts:
         blocks.append(_cards(analysis))
-    blocks.append(Table(columns, rows, sortable=False))  # type: ignore[arg-type]
+    blocks.append(Table(columns, rows, sortable=False))
     return Section("In short", blocks)
 
 
-def _measured_cells(item: Comparison | None) -> list[object]:
+def _measured_cells(item: Comparison | None) -> list[str]:
     if item is None:
         return ["", ""]
     value = duration(item.measured) if item.metric in ("total_time", "latency_s") else _figure(item.measured)
@@ -142,7 +142,7 @@ def _steps(variant: VariantAnalysis) -> Section:
     for part, name in _PARTS.items():
         rows = [_row(step) for step in variant.steps if step.part == part]
         if rows:
-            columns = [
+            columns: list[Column | str] = [
                 Column(name, wrap=True),
                 "formula",
                 Column("with numbers", wrap=True),
