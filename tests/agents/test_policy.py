@@ -106,7 +106,7 @@ def test_few_rounds_put_the_floor_together() -> None:
     proposal = propose(budget_left_s=230.0)
     assert proposal.techniques == ("continuous-batching", "compiled-kernels")
     assert proposal.settings["backend"] == "compiled"
-    assert {"core", "http", "native"} <= set(proposal.parts)
+    assert {"core", "http", "compiled_backend"} <= set(proposal.parts)
     assert "the budget buys few rounds" in proposal.why
     assert {condition["fact"] for condition in proposal.activation} == {
         "batch.rows_per_step",

@@ -1,1 +1,37 @@
-"""Integrity and hidden probes: tries to catch a candidate cheating."""
+"""Tries to catch a candidate cheating: probes that it has never seen, and digests of what it may not change."""
+
+from __future__ import annotations
+
+from vibeserve.judge.client import ENDPOINTS, Client
+from vibeserve.judge.integrity import Integrity
+from vibeserve.judge.probes import ALL
+from vibeserve.judge.result import ProbeResult
+from vibeserve.judge.session import ask
+from vibeserve.targets.types import Bundle
+
+__all__ = ["Integrity", "ProbeResult", "probe"]
+
+
+def probe(
+    bundle: Bundle,
+    url: str,
+    *,
+    seed: int,
+    oracle_url: str | None = None,
+    prompt_tokens: int = 64,
+    output_tokens: int = 48,
+    timeout_s: float = 120.0,
+) -> list[ProbeResult]:
+    """Every probe on the server at `url`, with fresh prompts drawn from `seed`.
+
+    `oracle_url` is where the bundle's reference answers, for what only it can say. A bundle whose API the judge does not
+    speak is not judged, and says so.
+    """
+    endpoint = ENDPOINTS.get(bundle.api)
+    if endpoint is None:
+        return [ProbeResult("probes", None, f"not run: the judge does not speak {bundle.api} yet")]
+    client = Client(url, endpoint, timeout_s)
+    oracle = Client(oracle_url, endpoint, timeout_s) if oracle_url else None
+    exact = tuple(bundle.dtypes) == ("float32",) and bundle.near_tie_margin == 0.0
+    session = ask(client, seed, prompt_tokens=prompt_tokens, output_tokens=output_tokens, oracle=oracle, exact=exact)
+    return [module.look(session) for module in ALL]

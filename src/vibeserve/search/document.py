@@ -46,7 +46,7 @@ def document(view: RunView) -> dict[str, Any]:
         "final_pairs": [_measurement(row) for row in view.measurements() if row.kind == "final"],
         "request": run.request,
         "environment": run.environment,
-        "facts": _evidence(view, WHOLE_RUN),
+        "facts": _facts(view),
         "events": view.events(),
         "sessions": view.sessions(),
         "report": str(report) if report.is_file() else None,
@@ -131,6 +131,13 @@ def _evidence(view: RunView, candidate: str) -> dict[str, Any]:
     }
 
 
+def _facts(view: RunView) -> dict[str, Any]:
+    """Machine and model, and the workload and its limit, which the first window told."""
+    first = _evidence(view, BASELINE)
+    told = {name: fact for name, fact in first.items() if name.startswith(("workload.", "limit.", "client."))}
+    return _evidence(view, WHOLE_RUN) | told
+
+
 def _best(view: RunView, decisions: list[DecisionRow], final: DecisionRow | None) -> dict[str, Any]:
     kept = [row for row in decisions if row.kind == "round" and row.verdict == "kept"]
     chosen = final or (kept[-1] if kept else None)
@@ -166,8 +173,7 @@ def _improvement(final: DecisionRow | None) -> dict[str, Any]:
 
 
 def _limit(view: RunView, best: float | None, direction: str) -> dict[str, Any]:
-    facts = _evidence(view, WHOLE_RUN)
-    limit = facts.get("limit.value")
+    limit = _facts(view).get("limit.value")
     if limit is None:
         reason = "no physical limit is known for this metric on this machine"
         return {"value": None, "value_reason": reason, "fraction": None, "argument": reason}

@@ -66,7 +66,11 @@ def begin(request: Request, runs: Path, outside: Outside) -> Path:
     started = outside.clock.now()
     slug = re.sub(r"[^a-z0-9-]+", "-", Path(request.bundle or request.ref or "run").resolve().name.lower()).strip("-")
     directory = _new_directory(runs, f"{started:%Y%m%d-%H%M%S}-{slug or 'run'}")
-    prepared = outside.world.prepare(request, directory)
+    try:
+        prepared = outside.world.prepare(request, directory)
+    except VibeServeError:
+        directory.rmdir()
+        raise
     for note in (*prepared.notes, warning(plan)):
         if note:
             outside.tell(0.0, "note", note)

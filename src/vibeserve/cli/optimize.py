@@ -1,0 +1,127 @@
+"""`vibeserve optimize` and `vibeserve resume`: build the server made for a bundle's workload, and prove it."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vibeserve.base.errors import CheckError, InputError
+from vibeserve.base.paths import runs_dir as default_runs_dir
+from vibeserve.base.units import parse_duration_s
+from vibeserve.cli.output import JsonFlag, note, print_json
+
+RunsDir = Annotated[Path | None, typer.Option("--runs-dir", help="Where the runs lie (VIBESERVE_RUNS_DIR, ./runs).")]
+Require = Annotated[bool, typer.Option("--require-improvement", help="Exit 1 where nothing better was proved.")]
+
+
+def optimize(
+    bundle: Annotated[str | None, typer.Argument(help="A bundle's directory, or the name of a packaged one.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="At most so many rounds.")] = None,
+    budget: Annotated[str, typer.Option(help="Time for all of it: 90s, 10m, 1.5h.")] = "10m",
+    agent: Annotated[str, typer.Option(help="Who edits: playbook.")] = "playbook",
+    runs_dir: RunsDir = None,
+    seed: Annotated[int | None, typer.Option(help="Of prompts and order; without it, drawn and recorded.")] = None,
+    require_improvement: Require = False,
+    here: Annotated[
+        bool, typer.Option("--here", help="Measure here though the bundle is for another machine.")
+    ] = False,
+    ref: Annotated[str | None, typer.Option("--ref", help="The reference's directory (instead of a bundle).")] = None,
+    acc_checker: Annotated[str | None, typer.Option("--acc-checker", help="The accuracy checker's directory.")] = None,
+    bench: Annotated[str | None, typer.Option("--bench", help="The benchmark's directory.")] = None,
+    objective: Annotated[str | None, typer.Option("--objective", help="OBJECTIVE.md, where it lies elsewhere.")] = None,
+    metric: Annotated[str | None, typer.Option("--metric", help="NAME:higher or NAME:lower.")] = None,
+    trust_remote_code: Annotated[bool, typer.Option(help="Let the model's own code run.")] = False,
+    json: JsonFlag = False,
+) -> int:
+    """Build the server made for a bundle's workload, and prove it. Ctrl-C keeps everything; `resume` goes on."""
+    from vibeserve.search import Request, begin
+
+    request = Request(
+        bundle=bundle,
+        ref=ref,
+        acc_checker=acc_checker,
+        bench=bench,
+        objective=objective,
+        metric=metric,
+        agent=agent,
+        rounds=rounds,
+        budget_s=_seconds(budget),
+        # Drawn where it is not given: a seed that everybody knows would be prompts that everybody knows.
+        seed=secrets.randbits(31) if seed is None else seed,
+        here=here,
+        trust_remote_code=trust_remote_code,
+    )
+    outside = _outside()
+    directory = begin(request, runs_dir or default_runs_dir(), outside)
+    note(f"run {directory}")
+    return _finish(directory, outside, json, require_improvement)
+
+
+def resume(
+    run: Annotated[str, typer.Argument(help="A run's name, or its directory; latest is the newest.")],
+    runs_dir: RunsDir = None,
+    require_improvement: Require = False,
+    json: JsonFlag = False,
+) -> int:
+    """Go on with an interrupted run, in the environment that it was begun in."""
+    from vibeserve.search import find
+
+    return _finish(find(run, runs_dir).directory, _outside(), json, require_improvement)
+
+
+def _finish(directory: Path, outside: Any, json: bool, require_improvement: bool) -> int:
+    from vibeserve.search import go_on, summary
+    from vibeserve.search.run_report import write_report
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    document = go_on(directory, outside)
+    page, _ = write_report(document, directory)
+    document["report"] = str(page)
+    if json:
+        print_json(document)
+    else:
+        print("\n".join(summary(document)))
+        print(f"report     {page}")
+        print(f"serve it   vibeserve serve {directory}")
+    improvement = document["improvement"]
+    if require_improvement and not (improvement["ci95"] and improvement["ci95"][0] > 1):
+        raise CheckError(f"no improvement was proved: {improvement['reason']}", hint=f"the report is {page}")
+    return 0
+
+
+def _outside() -> Any:
+    from vibeserve.search import Outside
+    from vibeserve.search.world import SystemWorld
+
+    return Outside(world=SystemWorld(note=note), tell=teller())
+
+
+def teller() -> Callable[[float, str, str], None]:
+    """Shows events as they are recorded: plain lines with the time, on stderr."""
+    width = 200 if not sys.stderr.isatty() else 0
+
+    def tell(at_s: float, kind: str, text: str) -> None:
+        del kind
+        shown = " ".join(text.split())
+        if width and len(shown) > width:
+            shown = shown[: width - 1] + "…"
+        note(f"[{int(at_s) // 60:3d}:{int(at_s) % 60:02d}] {shown}")
+
+    return tell
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration_s(text)
+    except ValueError as error:
+        raise InputError(f"--budget: {error}", hint="for example --budget 10m") from None
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,26 @@
+"""The server's own counts agree with what it sent."""
+
+from __future__ import annotations
+
+from vibeserve.judge.result import ProbeResult
+from vibeserve.judge.session import Session
+
+NAME = "usage"
+
+
+def look(session: Session) -> ProbeResult:
+    """`completion_tokens` is the number of ids; the same prompt has the same `prompt_tokens`, above 0."""
+    answers = [answer for answer in session.all if not answer.error and answer.usage]
+    if not answers:
+        return ProbeResult(NAME, None, "not run: the server sends no usage")
+    prompts: dict[str, int] = {}
+    for answer in answers:
+        usage = answer.usage or {}
+        told, prompt = usage.get("completion_tokens"), usage.get("prompt_tokens")
+        if answer.token_ids is not None and told != len(answer.token_ids):
+            return ProbeResult(NAME, False, f"usage says {told} completion tokens, {len(answer.token_ids)} ids came")
+        if not isinstance(prompt, int) or prompt < 1:
+            return ProbeResult(NAME, False, f"usage says {prompt!r} prompt tokens")
+        if prompts.setdefault(answer.prompt, prompt) != prompt:
+            return ProbeResult(NAME, False, f"one prompt has {prompts[answer.prompt]} and {prompt} prompt tokens")
+    return ProbeResult(NAME, True, f"{len(answers)} answers count what they brought")

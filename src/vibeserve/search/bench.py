@@ -1,0 +1,203 @@
+"""The real laboratory: vibeserve.measure starts, checks and loads servers; vibeserve.judge probes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from vibeserve.agents.agent import Fact
+from vibeserve.base.provenance import Provenance
+from vibeserve.judge import Integrity, probe
+from vibeserve.measure import BenchResult, RunningServer, launch, measure_window, run_checker
+from vibeserve.search.counters import facts_between, scrape
+from vibeserve.search.lab import Gate, Window
+from vibeserve.search.limit import cost_of, limit_facts, workload_of
+from vibeserve.targets import Bundle, ModelFacts
+
+_MEASURED = Provenance.MEASURED.value
+#: Figures of the benchmark that are kept as evidence, with their units.
+_FIGURES = {
+    "output_tokens_per_s": "tokens/s",
+    "request_throughput": "requests/s",
+    "goodput": "requests/s",
+    "p50_ttft_s": "s",
+    "p95_ttft_s": "s",
+    "p50_tpot_s": "s",
+    "p95_tpot_s": "s",
+    "p50_itl_s": "s",
+    "p99_itl_s": "s",
+    "p50_latency_s": "s",
+    "p95_latency_s": "s",
+    "p99_latency_s": "s",
+}
+#: A judge's answers are as long as the workload's, within what a probe may cost.
+_PROBE_TOKENS = (24, 64)
+
+
+@dataclass(frozen=True)
+class LabServer:
+    """A running candidate as the search holds it."""
+
+    running: RunningServer
+
+    @property
+    def ready_s(self) -> float:
+        """Seconds from its start to its first healthy answer."""
+        return self.running.ready_s
+
+    def close(self) -> None:
+        """End all of it."""
+        self.running.stop()
+
+
+class Bench:
+    """The laboratory of one run. `machine_facts` are known before anything runs; `group` marks its processes."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        model_dir: Path,
+        *,
+        model: ModelFacts | None,
+        machine: Any,
+        directory: Path,
+        fixed: Callable[[], Mapping[str, Fact]],
+        group: str,
+        proofs: Path | None = None,
+    ):
+        self._bundle = bundle
+        self._model_dir = model_dir
+        self._model = model
+        self._machine = machine
+        self._directory = directory
+        self._fixed = fixed
+        self._group = group
+        self._proofs = proofs
+        self._integrity = Integrity(bundle, model_dir)
+        self._workload: tuple[int, int] | None = None
+
+    def start(self, name: str, directory: Path, *, log: Path) -> LabServer:
+        """Launch it on a free port and wait until it is ready. Raises StartError."""
+        del name
+        return LabServer(launch(directory, self._model_dir, log_dir=log, group=self._group))
+
+    def check(self, server: Any, *, seed: int, log: Path) -> Gate:
+        """The bundle's checker on this very server."""
+        result = run_checker(
+            self._bundle, server.running.url, self._model_dir, output=log, seed=seed, group=self._group
+        )
+        ok = result.ok if result.ran else None
+        return Gate("check", ok, result.detail, {**_slim(result.document), "file": self._relative(log)})
+
+    def probe(self, server: Any, *, seed: int, oracle: Any) -> Sequence[Gate]:
+        """The judge's probes, with prompts and answers of the workload's length."""
+        prompt, output = self._workload or (64, _PROBE_TOKENS[1])
+        low, high = _PROBE_TOKENS
+        results = probe(
+            self._bundle,
+            server.running.url,
+            seed=seed,
+            oracle_url=oracle.running.url if oracle is not None else None,
+            prompt_tokens=prompt,
+            output_tokens=min(high, max(low, output)),
+        )
+        return [Gate(f"probe {found.name}", found.ok, found.detail, found.document) for found in results]
+
+    def integrity(self) -> dict[str, str]:
+        """Digests of evaluator, weights and environment."""
+        return self._integrity.digests()
+
+    def window(self, server: Any, others: Sequence[Any], *, seed: int, window_s: float, log: Path) -> Window:
+        """One window while the others stand still; once more where something outside disturbed it. Raises RunError."""
+        window, _ = self._window(server, others, seed, window_s, log)
+        if window.noisy:
+            again, _ = self._window(server, others, seed, window_s, log.with_name(f"{log.stem}-again.json"))
+            return replace(again, noisy=again.noisy and f"{again.noisy} (also when measured again)")
+        return window
+
+    def observe(self, server: Any, *, seed: int, window_s: float, log: Path) -> Window:
+        """A window with the server's counters taken around it. Raises RunError."""
+        before = scrape(server.running.url)
+        window, result = self._window(server, (), seed, window_s, log)
+        counted = facts_between(before, scrape(server.running.url))
+        return replace(window, facts={**self._figures(result), **self._counted(result), **counted})
+
+    def curve(self, server: Any, *, concurrency: int, seed: int, window_s: float, log: Path) -> Window:
+        """A window at another number of requests at once. Raises RunError."""
+        extra = ("--concurrency", str(concurrency))
+        window, result = self._window(server, (), seed, window_s, log, extra)
+        return replace(window, facts=self._figures(result))
+
+    def facts(self) -> dict[str, Fact]:
+        """Machine and model."""
+        return dict(self._fixed())
+
+    def _window(
+        self, server: Any, others: Sequence[Any], seed: int, window_s: float, log: Path, extra: Sequence[str] = ()
+    ) -> tuple[Window, BenchResult]:
+        result, _ = measure_window(
+            self._bundle,
+            self._model_dir,
+            server.running,
+            [other.running for other in others],
+            seed=seed,
+            window_s=window_s,
+            output=log,
+            extra_args=extra,
+            group=self._group,
+        )
+        noisy = "; ".join(result.noisy)
+        return Window(result.value, result.failed, result.detail, noisy, self._relative(log)), result
+
+    def _figures(self, result: BenchResult) -> dict[str, Fact]:
+        """The benchmark's own figures and workload."""
+        facts = {}
+        for name, unit in _FIGURES.items():
+            value = result.document.get(name)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                facts[name] = Fact(float(value), unit, _MEASURED, self._bundle.benchmark_script.name)
+        overhead = result.document.get("client_overhead_s")
+        if isinstance(overhead, dict) and isinstance(overhead.get("p99"), int | float):
+            facts["client.overhead_p99_s"] = Fact(overhead["p99"], "s", _MEASURED, "calibration against a fake server")
+        table = result.document.get("workload")
+        for name, value in (table if isinstance(table, dict) else {}).items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                facts[f"workload.{name}"] = Fact(float(value), "", _MEASURED, "the benchmark's own description")
+        if {"workload.prompt_tokens", "workload.output_tokens"} <= facts.keys():
+            self._workload = int(facts["workload.prompt_tokens"].value), int(facts["workload.output_tokens"].value)
+        return facts
+
+    def _counted(self, result: BenchResult) -> dict[str, Fact]:
+        """The limit of this workload, and where this server stands on the roofline."""
+        work = workload_of(result.document)
+        if work is None or self._model is None or self._machine is None:
+            return {}
+        facts = limit_facts(self._bundle.metric.name, self._machine, self._model, work, self._bundle.dtypes)
+        cost = cost_of(self._model, work, self._bundle.dtypes[0])
+        counted = Provenance.COUNTED.value
+        facts["roofline.intensity"] = Fact(cost.intensity, "FLOP/B", counted, "FLOPs / bytes of one output token")
+        tokens_per_s = result.document.get("output_tokens_per_s")
+        if isinstance(tokens_per_s, int | float):
+            source = "counted FLOPs of one output token × measured tokens/s"
+            facts["roofline.flops_per_s"] = Fact(cost.flops * tokens_per_s, "FLOP/s", counted, source)
+        return facts
+
+    def _relative(self, path: Path) -> str:
+        return str(path.relative_to(self._directory)) if path.is_relative_to(self._directory) else str(path)
+
+
+def _slim(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A checker's JSON without its long texts: names and outcomes of the cases, and top-level values."""
+    slim: dict[str, Any] = {}
+    for name, value in document.items():
+        if name == "cases" and isinstance(value, list):
+            slim["cases"] = [
+                {"name": case.get("name"), "ok": case.get("ok"), "detail": str(case.get("detail"))[:300]}
+                for case in value
+                if isinstance(case, dict)
+            ]
+        elif isinstance(value, bool | int | float | str | None):
+            slim[name] = value if not isinstance(value, str) else value[:300]
+    return slim
