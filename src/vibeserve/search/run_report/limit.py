@@ -13,6 +13,17 @@ _PEAK = "machine.peak."
 _BANDWIDTH = "machine.bandwidth_bytes_per_s"
 _BYTES_OF = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 _MOST_ROOFS = 3
+_TERMS = {
+    "limit.compute_s": "Arithmetic of one output token",
+    "limit.memory_s": "Reading for one output token",
+    "machine.bandwidth_bytes_per_s": "Memory bandwidth",
+    "machine.cores": "Cores",
+    "machine.memory_bytes": "Memory",
+    "model.parameters": "Parameters",
+    "model.flops_per_token": "FLOPs of one token's products",
+    "model.weight_bytes": "Weights in the products",
+    "model.kv_bytes_per_token": "KV cache of one token",
+}
 
 
 def limit(document: dict[str, Any]) -> Section:
@@ -40,8 +51,17 @@ def _terms(document: dict[str, Any]) -> list[tuple[str, Quantity]]:
     terms = []
     for name, fact in sorted((document.get("facts") or {}).items()):
         found = quantity(fact)
-        if found is not None and name != "limit.value" and name.startswith(("limit.", "machine.", "model.")):
-            terms.append((name.replace("limit.", "").replace(".", ": ").replace("_", " "), found))
+        if (
+            found is not None
+            and name not in ("limit.value", "machine.flops_per_s")
+            and name.startswith(("limit.", "machine.", "model."))
+        ):
+            terms.append(
+                (
+                    _TERMS.get(name) or name.replace("machine.peak.", "Peak in ").replace(".", ": ").replace("_", " "),
+                    found,
+                )
+            )
     return terms
 
 
