@@ -172,8 +172,8 @@ def how_to_run(document: dict[str, Any]) -> Section:
         f"# every figure of this page, for programs\nvibeserve show {run} --json"
     )
     start = (
-        f"MODEL=$(vibeserve materialize {document['bundle']})   # or any directory with these weights\n"
-        'cd my-server && pip install -r requirements.txt\npython server.py --model-dir "$MODEL" --host 127.0.0.1 --port 8000'
+        f"vibeserve materialize {document['bundle']}   # prints MODEL, the directory of the weights\n"
+        "cd my-server && pip install -r requirements.txt\npython server.py --model-dir MODEL --host 127.0.0.1 --port 8000"
     )
     blocks: list[Block] = [
         Code(commands, "sh", title="With vibeserve"),
