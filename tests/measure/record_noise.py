@@ -1,4 +1,4 @@
-"""Records the noise of a machine: `python tests/measure/record_noise.py --windows 200 --name quiet data/noise.json`.
+"""Records the noise of a machine: `python tests/measure/record_noise.py --name quiet data/noise.json`.
 
 Two fake servers with equal settings, whose tokens each cost real computation, are loaded in turn (a b · b a · …) by a
 closed loop; each window's tokens per second is written, with what the machine did meanwhile. The verdict's tests replay
@@ -15,12 +15,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from vibeserve.measure import LoadWatch, RunningServer, at_rest, fake_server, fingerprint, launch, order_of
+from vibeserve.measure import Load, LoadWatch, RunningServer, at_rest, fake_server, fingerprint, launch, order_of
 from vibeserve.measure.noise import own_cpu_s
 
-SETTINGS = {"work": 30, "ttft-s": 0, "tpot-s": 0}
+SETTINGS = {"work": 100, "ttft-s": 0, "tpot-s": 0}  # about a millisecond a token: the client stays light
 CLIENTS = 4
-TOKENS = 16
+TOKENS = 4
 
 
 async def client(server: RunningServer, end_s: float, number: int) -> int:
@@ -40,8 +40,8 @@ async def client(server: RunningServer, end_s: float, number: int) -> int:
     return tokens
 
 
-def window(server: RunningServer, others: list[RunningServer], seconds: float) -> tuple[float, float]:
-    """(tokens per second, cores that others used) of one window of load."""
+def window(server: RunningServer, others: list[RunningServer], seconds: float) -> tuple[float, Load]:
+    """(tokens per second, what the machine did) of one window of load."""
 
     async def load() -> int:
         end_s = time.monotonic() + seconds
@@ -50,8 +50,13 @@ def window(server: RunningServer, others: list[RunningServer], seconds: float) -
     with at_rest(others):
         watch = LoadWatch(lambda: own_cpu_s() + sum(one.cpu_s() for one in (server, *others)))
         tokens = asyncio.run(load())
-        seen = watch.stop()
-    return tokens / seconds, seen.others_cores or 0.0
+        return tokens / seconds, watch.stop()
+
+
+def settled_window(server: RunningServer, others: list[RunningServer], seconds: float) -> tuple[float, Load]:
+    """A window, measured again once where something disturbed it: the rule of `vibeserve.measure.compare`."""
+    value, load = window(server, others, seconds)
+    return window(server, others, seconds) if load.disturbances() else (value, load)
 
 
 def fake_candidate(directory: Path, **settings: object) -> Path:
@@ -64,20 +69,25 @@ def fake_candidate(directory: Path, **settings: object) -> Path:
     return directory
 
 
-def record(windows: int, seconds: float, folder: Path) -> list[dict[str, float]]:
-    """The values of `windows` windows on each of two equal servers."""
+def record(pairs: int, seconds: float, limit_s: float, folder: Path) -> list[dict[str, float]]:
+    """The values of at most `pairs` pairs of windows on two equal servers, within `limit_s`."""
     candidate = fake_candidate(folder / "candidate", **SETTINGS)
+    end_s = time.monotonic() + limit_s
     rows = []
     with (
         launch(candidate, folder, log_dir=folder / "a") as a,
         launch(candidate, folder, log_dir=folder / "b") as b,
     ):
         servers = {"a": a, "b": b}
-        for pair, sides in enumerate(order_of(windows, seed=1)):
+        for pair, sides in enumerate(order_of(pairs, seed=1)):
+            if time.monotonic() > end_s:
+                break
+            values = {}
             for side in sides:
                 others = [servers["b" if side == "a" else "a"]]
-                value, cores = window(servers[side], others, seconds)
-                rows.append({"pair": pair, "side": side, "value": value, "others_cores": round(cores, 3)})
+                values[side], load = settled_window(servers[side], others, seconds)
+                values[f"others_{side}"] = round(load.others_cores or 0.0, 2)
+            rows.append({"pair": pair, "first": sides[0]} | values)
     return rows
 
 
@@ -86,13 +96,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("output", type=Path)
     parser.add_argument("--name", required=True)
-    parser.add_argument("--windows", type=int, default=100, help="for each server")
+    parser.add_argument("--pairs", type=int, default=100)
+    parser.add_argument("--limit-s", type=float, default=220.0)
     parser.add_argument("--window-s", type=float, default=1.0)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        rows = record(args.windows, args.window_s, Path(folder))
+        rows = record(args.pairs, args.window_s, args.limit_s, Path(folder))
     recordings = json.loads(args.output.read_text()) if args.output.exists() else {}
-    recordings[args.name] = {"device": fingerprint().device, "window_s": args.window_s, "windows": rows}
+    recordings[args.name] = {"device": fingerprint().device, "window_s": args.window_s, "pairs": rows}
     args.output.write_text(json.dumps(recordings, separators=(",", ":")).replace("},{", "},\n{") + "\n")
     return 0
 
