@@ -367,19 +367,15 @@ def _measurements(document: dict[str, Any], entry: dict[str, Any]) -> Details:
 
 
 def _others(others: Any) -> Table:
+    """Techniques that were not chosen: their state, what they were expected to gain, and why not now."""
     rows = []
     for other in others:
-        if isinstance(other, dict):
-            name = other.get("technique") or other.get("name") or ""
-            reason = (
-                other.get("reason")
-                or other.get("why")
-                or as_text({k: v for k, v in other.items() if k not in ("technique", "name")})
-            )
-            rows.append([str(name).replace("_", " "), reason])
-        else:
-            rows.append([str(other), ""])
-    return Table(["Technique", Column("Why not", wrap=True)], rows)
+        name = str(other.get("technique") or "").replace("_", " ")
+        reason = str(other.get("why") or other.get("reason") or "")
+        if other.get("assumed"):
+            reason = f"{reason} (expected without all the facts that its formula needs)".strip()
+        rows.append([name, str(other.get("state") or "–"), other.get("expected_ratio"), reason])
+    return Table(["Technique", "State", Column("Expected", "×"), Column("Why", wrap=True)], rows)
 
 
 def _changes(entry: dict[str, Any], materials: Materials) -> Block:
