@@ -38,7 +38,8 @@ class LazyGroup(TyperGroup):
             return None
         module, _, function = VERBS[full].where.partition(":")
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(cmd_name)(getattr(_verb_module(full, module), function))
+        verb = getattr(_verb_module(full, module), function)
+        app.command(cmd_name, context_settings=getattr(verb, "context_settings", None))(verb)
         return typer.main.get_command(app)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -122,7 +122,7 @@ def lane_columns(tensor: NkiTensor, group: int) -> np.ndarray:
     assert tensor.lanes is not None
     index_tensor, _ = tensor.lanes.index
     index = read(index_tensor).reshape(index_tensor.shape[0], -1).astype(np.int64)
-    parts, count = tensor.shape[0], tensor.lanes.count
+    parts, count = tensor.shape[0], tensor.lanes.width
     columns = np.empty((parts, count), np.int64)
     for first in range(0, parts, group):
         block = index[first : first + group]

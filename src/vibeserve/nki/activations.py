@@ -105,5 +105,6 @@ RANGES: dict[str, tuple[float, float]] = {
 def activate(name: str, x: np.ndarray, slope: Any = None) -> np.ndarray:
     """The function called `name` on float32; `slope` is prelu's for negative values."""
     if name == "prelu":
-        return np.where(x >= 0, x, x * f32(0 if slope is None else slope) if np.isscalar(slope) or slope is None else x * slope)
+        factor = np.asarray(0.0 if slope is None else slope, np.float32)
+        return np.where(x >= 0, x, x * factor)
     return FUNCTIONS[name](x)  # type: ignore[no-any-return]

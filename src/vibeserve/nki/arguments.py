@@ -57,7 +57,12 @@ class Inputs:
             return {key: self.convert(item, f"{where}[{key!r}]") for key, item in value.items()}
         if isinstance(value, list):
             if any(is_array(item) for item in value):
-                raise KernelError(f"argument {where} is a list of arrays", code="B2-LISTARG", rule="kernel arguments are no lists", fix="pass a tuple")
+                raise KernelError(
+                    f"argument {where} is a list of arrays",
+                    code="B2-LISTARG",
+                    rule="kernel arguments are no lists",
+                    fix="pass a tuple",
+                )
             return value
         if (dataclasses.is_dataclass(value) and not isinstance(value, type)) or isinstance(value, NKIObject):
             return self._object(value, where)
@@ -85,7 +90,9 @@ class Inputs:
             array = np.array(value)
         dtype = checked_dtype(array, where)
         if array.size == 0:
-            raise KernelError(f"argument {where} has shape {array.shape}: nothing in it", code="NKI-SHAPE", rule="sizes are positive")
+            raise KernelError(
+                f"argument {where} has shape {array.shape}: nothing in it", code="NKI-SHAPE", rule="sizes are positive"
+            )
         region = MemoryRegion.shared_hbm if self.session.cores_per_rank > 1 else MemoryRegion.private_hbm
         inflate = not self.session.precise and dtype.low_precision
         direct = array.flags.c_contiguous and array.flags.writeable and array.flags.aligned and not inflate
@@ -94,7 +101,9 @@ class Inputs:
             held = held.astype(np.float32)
         elif not direct and np.shares_memory(held, array):
             held = held.copy()
-        storage = Storage(region, dtype, array.shape, data=held.reshape(-1).view(np.uint8), name=where, place=NOWHERE, inflate=inflate)
+        storage = Storage(
+            region, dtype, array.shape, data=held.reshape(-1).view(np.uint8), name=where, place=NOWHERE, inflate=inflate
+        )
         self.session.allocated += 1
         storage.number = self.session.allocated
         if not direct:
@@ -116,7 +125,11 @@ class Inputs:
             if array.flags.writeable:
                 array[...] = values
             elif not is_torch(value):
-                raise KernelError(f"the kernel writes its argument '{storage.name}', a read-only array", code="NKI-READONLY", fix="pass a writable copy")
+                raise KernelError(
+                    f"the kernel writes its argument '{storage.name}', a read-only array",
+                    code="NKI-READONLY",
+                    fix="pass a writable copy",
+                )
 
     def result(self, value: Any) -> Any:
         """What the kernel returned as its caller gets it."""

@@ -128,7 +128,9 @@ def current_core(what: str) -> Core:
     core: Core | None = getattr(_local, "core", None)
     if core is None:
         raise KernelError(
-            f"{what} outside of a kernel", code="NKI-OUTSIDE", fix="call it in a function run by nki.jit or nki.simulate"
+            f"{what} outside of a kernel",
+            code="NKI-OUTSIDE",
+            fix="call it in a function run by nki.jit or nki.simulate",
         )
     return core
 
@@ -157,8 +159,8 @@ def allocate(
     session = core.session
     place = kernel_place()
     if region is MemoryRegion.shared_hbm and len(session.grid) and session.cores_per_rank > 1:
-        base = ("name", name) if name else ("line", place.file, place.line)
-        key = (core.rank, base, shape, dtype.name)
+        base: Any = ("name", name) if name else ("line", place.file, place.line)
+        key: Any = (core.rank, base, shape, dtype.name)
         key = (*key, core.occurrence(key))
         found = session.shared.get(key)
         if found is None:
@@ -182,7 +184,15 @@ def _new(
     storage.number = session.allocated
     storage.core = core.index
     if region.on_chip:
-        storage.life = [session.sequence, session.sequence, storage.bytes_per_partition, region, storage.label(), place, address]
+        storage.life = [
+            session.sequence,
+            session.sequence,
+            storage.bytes_per_partition,
+            region,
+            storage.label(),
+            place,
+            address,
+        ]
         core.lives.append(storage.life)
     for observer in session.observers:
         observer.allocated(core, storage)

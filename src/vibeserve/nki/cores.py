@@ -60,7 +60,9 @@ class Scheduler:
             self.state[index] = "done"
             self._next(index)
 
-        threads = [threading.Thread(target=thread, args=(i,), name=f"nki-core-{i}", daemon=True) for i in range(len(cores))]
+        threads = [
+            threading.Thread(target=thread, args=(i,), name=f"nki-core-{i}", daemon=True) for i in range(len(cores))
+        ]
         for started in threads:
             started.start()
         self.turns[0].set()

@@ -27,7 +27,7 @@ NOWHERE = Place("<host>", 0)
 
 def is_ours(file: str) -> bool:
     """Whether `file` belongs to the simulator (and so is never "the kernel's line")."""
-    return file.startswith(_PACKAGE) or file.startswith("<nki ")
+    return file.startswith((_PACKAGE, "<nki "))
 
 
 def kernel_place() -> Place:

@@ -23,7 +23,9 @@ from vibeserve.nki.observe import Observer, TraceObserver
 from vibeserve.nki.watchdog import Watchdog
 
 _OPTIONS: dict[str, Any] = {"strict": False, "trace": False, "observers": (), "target": None}
-_BINDING = re.compile(r"^(?:\w+\.)*(\w+)\(\) (?:got an unexpected keyword argument '(\w+)'|(?:missing|takes|got multiple).*)")
+_BINDING = re.compile(
+    r"^(?:\w+\.)*(\w+)\(\) (?:got an unexpected keyword argument '(\w+)'|(?:missing|takes|got multiple).*)"
+)
 
 
 class Kernel:
@@ -44,7 +46,9 @@ class Kernel:
         sizes = grid if isinstance(grid, tuple | list) else (grid,)
         for size in sizes:
             if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-                raise KernelError(f"launch grid {grid!r}", code="NCC_EARG001", rule="positive ints", fix="kernel[2](...)")
+                raise KernelError(
+                    f"launch grid {grid!r}", code="NCC_EARG001", rule="positive ints", fix="kernel[2](...)"
+                )
         return Kernel(self.func, tuple(int(size) for size in sizes), self.schedule)
 
     def with_schedule(self, edges: Any) -> Kernel:
@@ -135,7 +139,11 @@ def simulate_ranks(kernel: Any, *, ranks: int, lnc: int = 1, **options: Any) -> 
 
     def call(per_rank: Sequence[Any]) -> list[Any]:
         if len(per_rank) != ranks:
-            raise KernelError(f"arguments for {len(per_rank)} ranks, ranks={ranks}", code="NKI-RANKS", rule="a tuple of arguments for each rank")
+            raise KernelError(
+                f"arguments for {len(per_rank)} ranks, ranks={ranks}",
+                code="NKI-RANKS",
+                rule="a tuple of arguments for each rank",
+            )
         rows = [tuple(row) if isinstance(row, tuple | list) else (row,) for row in per_rank]
         return _launch_ranks(made, rows, [{} for _ in rows], **options)
 
@@ -145,7 +153,9 @@ def simulate_ranks(kernel: Any, *, ranks: int, lnc: int = 1, **options: Any) -> 
 def launch(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any) -> Any:
     """Run a kernel once and return its result (see `simulate` for the options)."""
     if not args and not kwargs:
-        raise KernelError(f"kernel {kernel!r} called with no arguments", code="NKI-ARGUMENTS", rule="at least one argument")
+        raise KernelError(
+            f"kernel {kernel!r} called with no arguments", code="NKI-ARGUMENTS", rule="at least one argument"
+        )
     return _launch_ranks(kernel, [args], [kwargs], **options)[0]
 
 
@@ -272,7 +282,10 @@ def _guarded(kernel: Kernel, bound: inspect.BoundArguments, core: Core) -> Any:
         raise
     except RecursionError as error:
         raise KernelError(
-            "recursion", code="NKI-RECURSION", rule="calls are inlined, so a kernel cannot recurse", place=place_of_traceback(error.__traceback__)
+            "recursion",
+            code="NKI-RECURSION",
+            rule="calls are inlined, so a kernel cannot recurse",
+            place=place_of_traceback(error.__traceback__),
         ) from None
     except TypeError as error:
         explained = _explain(error)

@@ -15,7 +15,7 @@ class NKIObject:
     def __init__(self, *args: Any, **kwargs: Any):
         fields: list[str] = []
         for cls in reversed(type(self).__mro__):
-            for name in cls.__dict__.get("__annotations__", {}):
+            for name in vars(cls).get("__annotations__", {}):
                 if name not in fields:
                     fields.append(name)
         if len(args) > len(fields):

@@ -168,6 +168,8 @@ def notify(core: Core, spec: Spec, args: tuple[Any, ...], engine: str, sequence:
             operands.extend(operand(f"{param}[{i}]", item, write) for i, item in enumerate(value))
         elif param != "name" and value is not spec.defaults.get(param, Observer):
             params[param] = value
-    record = Record(sequence, core.index, engine, spec.name, tuple(operands), params, kernel_place(), name, core.loop_depth)
+    record = Record(
+        sequence, core.index, engine, spec.name, tuple(operands), params, kernel_place(), name, core.loop_depth
+    )
     for observer in core.session.observers:
         observer.instruction(record)

@@ -44,7 +44,9 @@ def note(core: Core, tensor: NkiTensor, *, write: bool, before: np.ndarray | Non
         return
     mine = np.uint8((1 if write else 16) << slot)
     others = np.uint8((0xFF if write else 0x0F) & ~(17 << slot))
-    if before is not None and np.array_equal(before.view(np.uint8), access.array(tensor).view(np.uint8).reshape(before.view(np.uint8).shape)):
+    if before is not None and np.array_equal(
+        before.view(np.uint8), access.array(tensor).view(np.uint8).reshape(before.view(np.uint8).shape)
+    ):
         others &= np.uint8(0xF0)
     view = np.ndarray(tensor.shape, np.uint8, marks, tensor.start(), tensor.strides)
     if (view & others).any():

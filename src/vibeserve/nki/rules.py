@@ -14,7 +14,7 @@ import numpy as np
 from vibeserve.nki.dtypes import FP8, X4, DType
 from vibeserve.nki.errors import KernelError
 from vibeserve.nki.instruction import Spec
-from vibeserve.nki.isa.enums import engine as Engine
+from vibeserve.nki.isa import enums as isa_enums
 from vibeserve.nki.ops import Op, is_bit
 from vibeserve.nki.targets import Target
 from vibeserve.nki.tensor import NkiTensor
@@ -23,7 +23,20 @@ MAX_PARTITIONS = 128
 MAX_FREE_DIMS = 4
 MAX_FREE_SBUF = 65536
 RULES: dict[str, Callable[[Call, Any], None]] = {}
-_FACTS = {"reads", "writes", "engines", "engine_since", "default_engine", "since", "dma", "scalars", "optional", "lists", "main", "control"}
+_FACTS = {
+    "reads",
+    "writes",
+    "engines",
+    "engine_since",
+    "default_engine",
+    "since",
+    "dma",
+    "scalars",
+    "optional",
+    "lists",
+    "main",
+    "control",
+}
 
 
 class Call:
@@ -108,7 +121,12 @@ def _operand_kinds(call: Call) -> None:
         if name in scalars and (value is None or isinstance(value, int | float | np.generic)):
             continue
         if isinstance(value, np.ndarray):
-            call.fail(f"{name} is a NumPy array", code="L-LIB", rule="operands are tensors", fix="pass it to the kernel as an argument")
+            call.fail(
+                f"{name} is a NumPy array",
+                code="L-LIB",
+                rule="operands are tensors",
+                fix="pass it to the kernel as an argument",
+            )
         call.fail(
             f"{name} is {_what(value)}",
             code="B1-RESULT" if type(value).__name__ == "NkiInstruction" else "NKI-OPERAND",
@@ -125,12 +143,12 @@ def _what(value: Any) -> str:
 def _engine(call: Call) -> str:
     allowed = call.entry["engines"]
     chosen = call.args.get("engine")
-    if chosen is None or chosen is Engine.unknown or "engines_free" in call.entry:
+    if chosen is None or chosen is isa_enums.engine.unknown or "engines_free" in call.entry:
         from vibeserve.nki import special
 
         named = call.entry.get("engine_rule")
-        return getattr(special, named)(call) if named else allowed[0]
-    if not isinstance(chosen, Engine):
+        return special.named(named)(call) if named else allowed[0]
+    if not isinstance(chosen, isa_enums.engine):
         call.fail(f"engine={chosen!r}", code="B2-INT-ENUM", rule="a member of nisa.engine", fix="nisa.engine.vector")
     since = call.entry.get("engine_since", {}).get(chosen.name, 2)
     if chosen.name not in allowed:
@@ -183,11 +201,19 @@ def _free_pattern(call: Call, name: str, tensor: NkiTensor) -> None:
         else:
             dims.append((size, stride))
     if len(dims) > MAX_FREE_DIMS:
-        call.fail(f"{name} has {len(dims)} free dimensions", code="S-RANK", rule=f"at most {MAX_FREE_DIMS}, contiguous ones merged")
+        call.fail(
+            f"{name} has {len(dims)} free dimensions",
+            code="S-RANK",
+            rule=f"at most {MAX_FREE_DIMS}, contiguous ones merged",
+        )
     free = tensor.size // tensor.shape[0]
     limit = MAX_FREE_SBUF if tensor.buffer.value == "sbuf" else 16384 // tensor.dtype.itemsize
     if free > limit:
-        call.fail(f"{name} has {free} elements in a partition", code="S-FREE-64K", rule=f"at most {limit} in {tensor.buffer.value}")
+        call.fail(
+            f"{name} has {free} elements in a partition",
+            code="S-FREE-64K",
+            rule=f"at most {limit} in {tensor.buffer.value}",
+        )
 
 
 # -- the vocabulary --------------------------------------------------------------------------------------------------
@@ -248,7 +274,9 @@ def same_dtype(call: Call, argument: list[str]) -> None:
     found = _named(call, argument)
     for name, tensor in found[1:]:
         if tensor.dtype is not found[0][1].dtype:
-            call.fail(f"{found[0][0]} is {found[0][1].dtype} and {name} {tensor.dtype}", code="S-DTYPE", rule="equal dtypes")
+            call.fail(
+                f"{found[0][0]} is {found[0][1].dtype} and {name} {tensor.dtype}", code="S-DTYPE", rule="equal dtypes"
+            )
 
 
 @rule
@@ -257,7 +285,12 @@ def not_both_psum(call: Call, argument: list[str]) -> None:
     found = _named(call, argument)
     if len(found) > 1 and all(tensor.buffer.value == "psum" for _, tensor in found):
         names = " and ".join(name for name, _ in found)
-        call.fail(f"{names} are both in PSUM", code="S-BOTH-PSUM", rule="one input in PSUM at most", fix="copy one into SBUF first")
+        call.fail(
+            f"{names} are both in PSUM",
+            code="S-BOTH-PSUM",
+            rule="one input in PSUM at most",
+            fix="copy one into SBUF first",
+        )
 
 
 @rule
@@ -319,7 +352,9 @@ def limits(call: Call, argument: dict[str, dict[str, int]]) -> None:
         }
         for what, bound in bounds.items():
             if not tests[what](bound):
-                call.fail(f"{name} has shape {list(tensor.shape)}", code="S-SIZE", rule=f"{what.replace('_', ' ')} {bound}")
+                call.fail(
+                    f"{name} has shape {list(tensor.shape)}", code="S-SIZE", rule=f"{what.replace('_', ' ')} {bound}"
+                )
 
 
 @rule
@@ -342,7 +377,12 @@ def _as_op(call: Call, name: str, value: Any) -> Op:
     module = getattr(value, "__module__", "") or type(value).__module__
     if isinstance(value, np.ufunc) or str(module).startswith("numpy"):
         short = getattr(value, "__name__", "add")
-        call.fail(f"{name}={short} is NumPy's", code="B1-NUMPY", rule="operators are those of nki.language", fix=f"{name}=nl.{short}")
+        call.fail(
+            f"{name}={short} is NumPy's",
+            code="B1-NUMPY",
+            rule="operators are those of nki.language",
+            fix=f"{name}=nl.{short}",
+        )
     call.fail(f"{name}={value!r}", code="NKI-OPERATOR", rule="an operator of nki.language", fix=f"{name}=nl.add")
 
 
@@ -359,7 +399,12 @@ def _op_in(op: Op, group: str) -> bool:
 
 def _bad_op(call: Call, name: str, op: Op, allowed: list[str]) -> NoReturn:
     if op.name in ("max", "min"):
-        call.fail(f"{name}={op!r}", code="B1-NL-MAX-OP", rule="nl.max and nl.min are reductions", fix=f"{name}=nl.{op.name}imum")
+        call.fail(
+            f"{name}={op!r}",
+            code="B1-NL-MAX-OP",
+            rule="nl.max and nl.min are reductions",
+            fix=f"{name}=nl.{op.name}imum",
+        )
     if op.kind == "absent":
         call.fail(
             f"{name}={op!r}", code="S-NLDIV", rule="there is no such hardware operator",
@@ -393,14 +438,19 @@ def enums(call: Call, argument: dict[str, str]) -> None:
         value = call.args.get(name)
         if not isinstance(value, getattr(known, kind)):
             members = ", ".join(member.name for member in getattr(known, kind))
-            call.fail(f"{name}={value!r}", code="B2-INT-ENUM", rule=f"a member of nisa.{kind}: {members}", fix=f"nisa.{kind}.{members.split(', ')[0]}")
+            call.fail(
+                f"{name}={value!r}",
+                code="B2-INT-ENUM",
+                rule=f"a member of nisa.{kind}: {members}",
+                fix=f"nisa.{kind}.{members.split(', ')[0]}",
+            )
 
 
 def _special(call: Call, argument: list[str] | str) -> None:
     from vibeserve.nki import special as module
 
     for name in [argument] if isinstance(argument, str) else argument:
-        getattr(module, name)(call)
+        module.named(name)(call)
 
 
 RULES["special"] = _special

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vibeserve.nki import views
+from vibeserve.nki import shapes, views
 from vibeserve.nki.dtypes import DType, resolve
 from vibeserve.nki.errors import KernelError
 from vibeserve.nki.memory import MemoryRegion, Storage
@@ -40,7 +40,7 @@ class Lanes(NamedTuple):
     """Column i of the view in a group of partitions is column index[i % group, i // group] of the base."""
 
     index: Any
-    count: int
+    width: int
 
 
 class NkiTensor:
@@ -264,36 +264,36 @@ class NkiTensor:
     def reshape(self, *shape: Any) -> NkiTensor:
         """Another shape over the same elements, where that needs no copy; on chip dim 0 stays."""
         sizes = shape[0] if len(shape) == 1 and not isinstance(shape[0], int | np.integer) else shape
-        return views.reshape(self, tuple(int(size) for size in sizes))
+        return shapes.reshape(self, tuple(int(size) for size in sizes))
 
     def reshape_dim(self, dim: int, shape: Any) -> NkiTensor:
         """Split one dimension; one -1 allowed."""
-        return views.reshape_dim(self, dim, shape)
+        return shapes.reshape_dim(self, dim, shape)
 
     def flatten_dims(self, start_dim: int, end_dim: int) -> NkiTensor:
         """Merge the dimensions from `start_dim` to `end_dim`, both included."""
-        return views.flatten_dims(self, start_dim, end_dim)
+        return shapes.flatten_dims(self, start_dim, end_dim)
 
     def permute(self, *dims: Any) -> NkiTensor:
         """Reorder the dimensions; on chip dim 0 stays first."""
         order = dims[0] if len(dims) == 1 and not isinstance(dims[0], int | np.integer) else dims
-        return views.permute(self, tuple(int(dim) for dim in order))
+        return shapes.permute(self, tuple(int(dim) for dim in order))
 
     def broadcast(self, dim: int, size: int) -> NkiTensor:
         """A size-1 dimension repeated `size` times (stride 0)."""
-        return views.broadcast(self, dim, size)
+        return shapes.broadcast(self, dim, size)
 
     def expand_dim(self, dim: int) -> NkiTensor:
         """Insert a size-1 dimension before `dim`."""
-        return views.expand_dim(self, dim)
+        return shapes.expand_dim(self, dim)
 
     def squeeze_dim(self, dim: int) -> NkiTensor:
         """Remove a size-1 dimension."""
-        return views.squeeze_dim(self, dim)
+        return shapes.squeeze_dim(self, dim)
 
     def rearrange(self, src_pattern: Any, dst_pattern: Any, fixed_sizes: Any = None) -> NkiTensor:
         """Named split, reorder and merge: ("b", ("h", "w")) to (("b", "h"), "w")."""
-        return views.rearrange(self, src_pattern, dst_pattern, fixed_sizes)
+        return shapes.rearrange(self, src_pattern, dst_pattern, fixed_sizes)
 
     def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
         """Gather (or scatter, as dst) along the free dimension by an index tensor; trn3 and later."""

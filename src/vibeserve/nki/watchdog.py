@@ -47,7 +47,9 @@ class Watchdog:
             self._arm()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop.set()
         if self.timer is not None:
             self.timer.cancel()
@@ -63,7 +65,9 @@ class Watchdog:
         count = sum(core.count for core in self.cores)
         if count == self.last and "bdb" not in sys.modules:
             names = {thread.name: thread.ident for thread in threading.enumerate()}
-            threads = [names[f"nki-core-{i}"] for i in range(len(self.cores)) if f"nki-core-{i}" in names] or [self.owner]
+            threads = [names[f"nki-core-{i}"] for i in range(len(self.cores)) if f"nki-core-{i}" in names] or [
+                self.owner
+            ]
             for thread in threads:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread or 0), ctypes.py_object(_StalledError))
             return

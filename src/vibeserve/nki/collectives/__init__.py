@@ -87,7 +87,9 @@ def _combine(op: Any, parts: list[np.ndarray]) -> np.ndarray:
 
 
 @instruction
-def all_reduce(core: Core, srcs: Any, dsts: Any, replica_group: ReplicaGroup, op: Op, priority: Any = None, name: Any = None) -> None:
+def all_reduce(
+    core: Core, srcs: Any, dsts: Any, replica_group: ReplicaGroup, op: Op, priority: Any = None, name: Any = None
+) -> None:
     """Each dst = op over the ranks of src."""
     brought = _exchange(core, replica_group.of(core.rank), _values(srcs), "all_reduce")
     for at, dst in enumerate(dsts):
@@ -96,7 +98,13 @@ def all_reduce(core: Core, srcs: Any, dsts: Any, replica_group: ReplicaGroup, op
 
 @instruction
 def all_gather(
-    core: Core, srcs: Any, dsts: Any, replica_group: ReplicaGroup, collective_dim: int, priority: Any = None, name: Any = None
+    core: Core,
+    srcs: Any,
+    dsts: Any,
+    replica_group: ReplicaGroup,
+    collective_dim: int,
+    priority: Any = None,
+    name: Any = None,
 ) -> None:
     """Each dst = the ranks' src concatenated along collective_dim."""
     brought = _exchange(core, replica_group.of(core.rank), _values(srcs), "all_gather")
@@ -106,7 +114,14 @@ def all_gather(
 
 @instruction
 def reduce_scatter(
-    core: Core, srcs: Any, dsts: Any, replica_group: ReplicaGroup, collective_dim: int, op: Op, priority: Any = None, name: Any = None
+    core: Core,
+    srcs: Any,
+    dsts: Any,
+    replica_group: ReplicaGroup,
+    collective_dim: int,
+    op: Op,
+    priority: Any = None,
+    name: Any = None,
 ) -> None:
     """Each dst = this rank's part, along collective_dim, of op over the ranks of src."""
     group = replica_group.of(core.rank)
@@ -118,7 +133,13 @@ def reduce_scatter(
 
 @instruction
 def all_to_all(
-    core: Core, srcs: Any, dsts: Any, replica_group: ReplicaGroup, collective_dim: int, priority: Any = None, name: Any = None
+    core: Core,
+    srcs: Any,
+    dsts: Any,
+    replica_group: ReplicaGroup,
+    collective_dim: int,
+    priority: Any = None,
+    name: Any = None,
 ) -> None:
     """Part j of this rank's src goes to rank j; dst is what came, in rank order."""
     group = replica_group.of(core.rank)
@@ -200,7 +221,9 @@ def all_to_all_v(
 
 
 @instruction
-def collective_permute(core: Core, srcs: Any, dsts: Any, source_target_pairs: Any, priority: Any = None, name: Any = None) -> None:
+def collective_permute(
+    core: Core, srcs: Any, dsts: Any, source_target_pairs: Any, priority: Any = None, name: Any = None
+) -> None:
     """Each (source, target) pair sends src of one rank into dst of the other."""
     everyone = tuple(range(core.session.ranks))
     brought = _exchange(core, everyone, _values(srcs), "collective_permute")

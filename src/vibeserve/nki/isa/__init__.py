@@ -1,5 +1,7 @@
 """`nki.isa`: the instruction set. See `docs/nki-coverage.md` for the state of every name."""
 
+# ruff: noqa: F401 (what is imported here is the module)
+
 from vibeserve.nki.errors import NkiValidationError
 from vibeserve.nki.instruction import NkiInstruction
 from vibeserve.nki.isa.activation import activate2, activation, activation_reduce, exponential

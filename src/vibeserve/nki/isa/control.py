@@ -21,7 +21,12 @@ def register_alloc(x: Any = None) -> VirtualRegister:
     """A new register, holding x where it is an integer."""
     current_core("nisa.register_alloc")
     if x is not None and (isinstance(x, bool) or not isinstance(x, int | np.integer)):
-        raise KernelError(f"register_alloc({x!r})", code="NKI-OPERAND", rule="x is None or an int", fix="nisa.register_load for a tensor")
+        raise KernelError(
+            f"register_alloc({x!r})",
+            code="NKI-OPERAND",
+            rule="x is None or an int",
+            fix="nisa.register_load for a tensor",
+        )
     register = VirtualRegister()
     if x is not None:
         register.set(x)
@@ -42,7 +47,9 @@ def register_move(dst: VirtualRegister, src: Any) -> None:
     elif isinstance(src, int | np.integer) and not isinstance(src, bool):
         value = int(src)
     else:
-        raise KernelError(f"register_move src={src!r}", code="B2-REGMOVE-IMM", rule="a register or an int", fix="nisa.register_load")
+        raise KernelError(
+            f"register_move src={src!r}", code="B2-REGMOVE-IMM", rule="a register or an int", fix="nisa.register_load"
+        )
     _register(dst, "dst").set(value)
 
 
@@ -62,7 +69,7 @@ def register_store(core: Core, dst: NkiTensor, src: VirtualRegister) -> None:
         bits = np.array([int(register.state) & 0xFFFFFFFF], np.uint32).astype(np.dtype(f"u{dst.dtype.itemsize}"))
         access.write(dst, bits.view(dst.dtype.dtype))
     else:
-        access.write(dst, np.float32([register.state]))
+        access.write(dst, np.array([register.state], np.float32))
 
 
 @instruction
@@ -90,11 +97,15 @@ def sendrecv(
     base = core.rank * core.session.cores_per_rank
     parties = (base, base + 1)
     key = ("sendrecv", core.rank, pipe_id, core.occurrence(("sendrecv", pipe_id)))
-    brought = core.meet(key, (access.read(src).copy(), src.dtype, src.shape), parties, f"nisa.sendrecv(pipe_id={pipe_id})")
+    brought = core.meet(
+        key, (access.read(src).copy(), src.dtype, src.shape), parties, f"nisa.sendrecv(pipe_id={pipe_id})"
+    )
     values, dtype, shape = brought[base + int(recv_from_rank)]
     if dtype is not dst.dtype or tuple(shape) != dst.shape:
         raise KernelError(
-            f"nisa.sendrecv: the peer sends {dtype}{list(shape)} into {dst!r}", code="S-SENDRECV", rule="equal dtype and shape on both cores"
+            f"nisa.sendrecv: the peer sends {dtype}{list(shape)} into {dst!r}",
+            code="S-SENDRECV",
+            rule="equal dtype and shape on both cores",
         )
     access.write(dst, values)
 

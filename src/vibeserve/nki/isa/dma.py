@@ -8,8 +8,7 @@ import numpy as np
 
 from vibeserve.nki import access
 from vibeserve.nki.context import Core
-from vibeserve.nki.dtypes import convert
-from vibeserve.nki.dtypes import float32 as _F32
+from vibeserve.nki.dtypes import convert, float32
 from vibeserve.nki.errors import KernelError
 from vibeserve.nki.instruction import SKIPPED, instruction
 from vibeserve.nki.isa.enums import dge_mode as _dge
@@ -107,8 +106,6 @@ def dma_compute(
         total = part if total is None else total + part
     assert total is not None
     if keep is not None and dst.rows is None:
-        return _copy_rows(dst, convert(total, _F32, dst.held()), keep)
+        return _copy_rows(dst, convert(total, float32, dst.held()), keep)
     access.write(dst, total, skip=skip)
     return None
-
-

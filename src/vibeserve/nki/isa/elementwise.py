@@ -8,8 +8,7 @@ import numpy as np
 
 from vibeserve.nki import access
 from vibeserve.nki.context import Core
-from vibeserve.nki.dtypes import convert
-from vibeserve.nki.dtypes import float32 as _F32
+from vibeserve.nki.dtypes import convert, float32
 from vibeserve.nki.instruction import instruction
 from vibeserve.nki.isa.enums import engine as _engine
 from vibeserve.nki.ops import Op, apply, apply_unary, is_bit, is_unary, unsigned
@@ -67,7 +66,7 @@ def tensor_copy_predicated(
     if isinstance(src, NkiTensor):
         new = rows(access.read(src))
     else:
-        new = convert(np.full((1, 1), src, np.float32), _F32, dst.held())
+        new = convert(np.full((1, 1), src, np.float32), float32, dst.held())
     access.write(dst, np.where(chosen, new, old).astype(old.dtype))
 
 
@@ -78,7 +77,7 @@ def memset(core: Core, dst: NkiTensor, value: Any, engine: Any = _engine.unknown
     if held.is_int or held.kind == "packed":
         filler = np.array(int(value) & ((1 << 8 * held.itemsize) - 1), np.dtype(f"u{held.itemsize}")).view(held.dtype)
     else:
-        filler = convert(np.array(value, np.float32), _F32, held)
+        filler = convert(np.array(value, np.float32), float32, held)
     if dst.rows is None and dst.lanes is None:
         access.array(dst)[...] = filler
     else:
@@ -87,7 +86,13 @@ def memset(core: Core, dst: NkiTensor, value: Any, engine: Any = _engine.unknown
 
 @instruction
 def tensor_tensor(
-    core: Core, dst: NkiTensor, data1: NkiTensor, data2: NkiTensor, op: Op, engine: Any = _engine.unknown, name: Any = None
+    core: Core,
+    dst: NkiTensor,
+    data1: NkiTensor,
+    data2: NkiTensor,
+    op: Op,
+    engine: Any = _engine.unknown,
+    name: Any = None,
 ) -> None:
     """dst = op(data1, data2). Bit operators on raw bits; 32-bit integers exact on gpsimd; else in float32."""
     if op.kind == "bit":
@@ -182,5 +187,3 @@ def scalar_tensor_tensor(
 def reciprocal(core: Core, dst: NkiTensor, data: NkiTensor, name: Any = None) -> None:
     """dst = 1 / data in float32."""
     access.write(dst, np.float32(1) / access.read_f32(data))
-
-

@@ -15,7 +15,6 @@ from vibeserve.nki.isa.tensor_engine import scale_rows
 from vibeserve.nki.tensor import NkiTensor
 
 
-
 @instruction
 def quantize_mx(core: Core, dst: NkiTensor, src: NkiTensor, dst_scale: NkiTensor, name: Any = None) -> Any:
     """Each group of 8 partitions x 4 elements shares X = 2^(floor(log2(amax)) - (Emax - 1)); dst = src / X as fp8 x4."""

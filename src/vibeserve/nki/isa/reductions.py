@@ -31,7 +31,14 @@ def reduce_rows(op: Op, values: np.ndarray) -> np.ndarray:
 
 @instruction
 def tensor_reduce(
-    core: Core, dst: NkiTensor, op: Op, data: NkiTensor, axis: Any, negate: bool = False, keepdims: bool = False, name: Any = None
+    core: Core,
+    dst: NkiTensor,
+    op: Op,
+    data: NkiTensor,
+    axis: Any,
+    negate: bool = False,
+    keepdims: bool = False,
+    name: Any = None,
 ) -> None:
     """dst = op over the trailing free axes of data, in float32 (bit operators on raw bits)."""
     axes = {(a + data.ndim) % data.ndim for a in ([axis] if isinstance(axis, int) else axis)}
@@ -141,7 +148,12 @@ def tensor_scalar_cumulative(
     state = accumulator.lanes.copy()
     out = np.empty_like(values)
     if op1.name == "add":
-        np.cumsum(np.concatenate([state[:, None], values], axis=1), axis=1, dtype=np.float32, out=(both := np.empty((parts, values.shape[1] + 1), np.float32)))
+        np.cumsum(
+            np.concatenate([state[:, None], values], axis=1),
+            axis=1,
+            dtype=np.float32,
+            out=(both := np.empty((parts, values.shape[1] + 1), np.float32)),
+        )
         out = both[:, 1:]
         state = out[:, -1]
     else:
@@ -167,8 +179,11 @@ def tensor_tensor_scan(
 ) -> None:
     """r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free dimensions, from `initial`; the state is float32."""
     parts = data0.shape[0]
-    first, second = f32_rows(data0).T, f32_rows(data1).T
-    state = np.broadcast_to(np.asarray(access.scalar(initial, parts), np.float32).reshape(-1), (parts,)).astype(np.float32)
+    first: Any = f32_rows(data0).T
+    second: Any = f32_rows(data1).T
+    state = np.broadcast_to(np.asarray(access.scalar(initial, parts), np.float32).reshape(-1), (parts,)).astype(
+        np.float32
+    )
     out = np.empty(first.shape, np.float32)
     if op0.name == "multiply" and op1.name == "add":
         first, second = np.ascontiguousarray(first), np.ascontiguousarray(second)

@@ -8,8 +8,7 @@ import numpy as np
 
 from vibeserve.nki import access
 from vibeserve.nki.context import Core
-from vibeserve.nki.dtypes import FP32_MIN, convert
-from vibeserve.nki.dtypes import float32 as _F32
+from vibeserve.nki.dtypes import FP32_MIN, convert, float32
 from vibeserve.nki.errors import KernelError
 from vibeserve.nki.instruction import SKIPPED, instruction
 from vibeserve.nki.isa.elementwise import f32_rows, rows
@@ -34,7 +33,9 @@ def affine(parts: int, pattern: Any, offset: Any, channel_multiplier: int) -> np
 
 
 @instruction
-def iota(core: Core, dst: NkiTensor, pattern: Any, offset: Any = 0, channel_multiplier: int = 0, name: Any = None) -> None:
+def iota(
+    core: Core, dst: NkiTensor, pattern: Any, offset: Any = 0, channel_multiplier: int = 0, name: Any = None
+) -> None:
     """dst[p, ...] = offset + p * channel_multiplier + sum(step * index) in int32, cast."""
     values = affine(dst.shape[0], pattern, offset, channel_multiplier)
     access.write(dst, values if dst.held().name == "int32" else _integers(values, dst))
@@ -61,7 +62,7 @@ def affine_select(
     """dst = on_true_tile where cmp_op(affine value, 0), else on_false_value."""
     chosen = apply(cmp_op, affine(dst.shape[0], pattern, offset, channel_multiplier), np.int32(0)) != 0
     values = rows(convert(access.read(on_true_tile), on_true_tile.held(), dst.held()))
-    other = convert(np.full((1, 1), on_false_value, np.float32), _F32, dst.held())
+    other = convert(np.full((1, 1), on_false_value, np.float32), float32, dst.held())
     access.write(dst, np.where(chosen, values, other).astype(values.dtype))
 
 
@@ -155,7 +156,9 @@ def local_gather(
         offsets = indexes[first : first + 16].flatten(order="F")[:count]
         places = (offsets[:, None] + run).reshape(-1)
         if places.size and (places.min() < 0 or places.max() >= source.shape[1]):
-            raise KernelError(f"nisa.local_gather: index {places.max()} outside of {source.shape[1]} elements", code="NCC_EVRF056")
+            raise KernelError(
+                f"nisa.local_gather: index {places.max()} outside of {source.shape[1]} elements", code="NCC_EVRF056"
+            )
         taken = source[first : first + 16][:, places]
         target[first : first + 16, : min(taken.shape[1], target.shape[1])] = taken[:, : target.shape[1]]
     access.write(dst, target)
@@ -166,7 +169,9 @@ def nc_n_gather(core: Core, dst: NkiTensor, data: NkiTensor, indices: NkiTensor,
     """dst[p, j] = data[p, indices[p, j]] over flattened free dimensions."""
     source, places = rows(access.read(data)), rows(access.read(indices)).astype(np.int64)
     if places.size and places.max() >= source.shape[1]:
-        raise KernelError(f"nisa.nc_n_gather: index {places.max()} outside of {source.shape[1]} elements", code="NCC_EVRF056")
+        raise KernelError(
+            f"nisa.nc_n_gather: index {places.max()} outside of {source.shape[1]} elements", code="NCC_EVRF056"
+        )
     access.write(dst, np.take_along_axis(source, places, axis=1))
 
 
@@ -207,7 +212,7 @@ def nc_match_replace8(
     values = rows(access.read(data)).copy()
     found = first_matches(values.astype(np.float32), f32_rows(vals), range(7, -1, -1))
     lanes, which = np.nonzero(found >= 0)
-    values[lanes, found[lanes, which]] = convert(np.float32([imm]), _F32, data.held())[0]
+    values[lanes, found[lanes, which]] = convert(np.array([imm], np.float32), float32, data.held())[0]
     access.write(dst, convert(values, data.held(), dst.held()))
     if dst_idx is not None:
         access.write(dst_idx, found.astype(dst_idx.held().dtype))
@@ -285,5 +290,3 @@ def topk(core: Core, val_dst: NkiTensor, idx_dst: NkiTensor, src: NkiTensor, n: 
         where[first : first + 16] = order
     access.write(val_dst, best)
     access.write(idx_dst, where.astype(idx_dst.held().dtype))
-
-

@@ -1,5 +1,7 @@
 """`nki.language`: dtypes, buffers, allocation, functions on tiles, loops. See `docs/nki-coverage.md`."""
 
+# ruff: noqa: F401 (what is imported here is the module)
+
 from typing import Any as _Any
 
 from vibeserve.nki.dtypes import (

@@ -21,7 +21,11 @@ from vibeserve.nki.views import DynamicSlice
 def _static_range(start: Any, stop: Any = None, step: Any = 1) -> range:
     for bound in (start, stop, step):
         if isinstance(bound, VirtualRegister):
-            raise KernelError("a register as the bound of an unrolled loop", code="V6-LOOPARITH", fix="nl.fori_loop or nl.dynamic_range")
+            raise KernelError(
+                "a register as the bound of an unrolled loop",
+                code="V6-LOOPARITH",
+                fix="nl.fori_loop or nl.dynamic_range",
+            )
     return range(start) if stop is None else range(start, stop, step)
 
 
@@ -50,7 +54,9 @@ def _bound(value: Any) -> int:
 
 def _step(step: Any) -> int:
     if isinstance(step, bool) or not isinstance(step, int | np.integer) or step < 1:
-        raise KernelError(f"loop step {step!r}", code="V6-LOOPSTEP", rule="a positive int known when the kernel is built")
+        raise KernelError(
+            f"loop step {step!r}", code="V6-LOOPSTEP", rule="a positive int known when the kernel is built"
+        )
     return int(step)
 
 
@@ -76,7 +82,12 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any]
     """body_fun(i) on the device for i = lower, lower + step, ...; the body returns nothing and keeps state in tensors."""
     for index in dynamic_range(lower, upper, step):
         if body_fun(index) is not None:
-            raise KernelError("a fori_loop body that returns a value", code="V6-LOOPSTATE", rule="state lives in SBUF or HBM", fix="write into a tensor allocated before the loop")
+            raise KernelError(
+                "a fori_loop body that returns a value",
+                code="V6-LOOPSTATE",
+                rule="state lives in SBUF or HBM",
+                fix="write into a tensor allocated before the loop",
+            )
 
 
 def while_loop(init: Any, body_fun: Callable[[Any], Any]) -> None:
@@ -90,14 +101,22 @@ def while_loop(init: Any, body_fun: Callable[[Any], Any]) -> None:
             core.spend()
             register = body_fun(register)
             if not isinstance(register, VirtualRegister):
-                raise KernelError("a while_loop body that returns no register", code="V6-LOOPSTATE", rule="it returns the next condition")
+                raise KernelError(
+                    "a while_loop body that returns no register",
+                    code="V6-LOOPSTATE",
+                    rule="it returns the next condition",
+                )
     finally:
         core.loop_depth -= 1
 
 
 def _refuse_in_no_reorder(core: Any) -> None:
     if core.accumulators.get("no_reorder"):
-        raise KernelError("a dynamic loop inside nl.no_reorder()", code="V6-NOREORDER-DYN", fix="put no_reorder inside the loop's body")
+        raise KernelError(
+            "a dynamic loop inside nl.no_reorder()",
+            code="V6-NOREORDER-DYN",
+            fix="put no_reorder inside the loop's body",
+        )
 
 
 @contextlib.contextmanager
@@ -121,7 +140,12 @@ def device_print(print_prefix: str, tensor: NkiTensor) -> None:
     """Print a tensor's values where the device would."""
     core = current_core("nl.device_print")
     if not isinstance(tensor, NkiTensor):
-        raise KernelError(f"device_print of {type(tensor).__name__}", code="NKI-OPERAND", rule="a tensor", fix="print() for Python values")
+        raise KernelError(
+            f"device_print of {type(tensor).__name__}",
+            code="NKI-OPERAND",
+            rule="a tensor",
+            fix="print() for Python values",
+        )
     values = access.read(tensor)
     print(f"{print_prefix} core {core.index}: {tensor!r}\n{values}", flush=True)
 

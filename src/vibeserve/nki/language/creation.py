@@ -27,7 +27,10 @@ def checked_shape(shape: Any) -> tuple[int, ...]:
     for size in found:
         if isinstance(size, bool) or not isinstance(size, int | np.integer):
             raise KernelError(
-                f"shape {shape!r}: {size!r} is no int", code="NKI-SHAPE", rule="a tuple of positive ints", fix="divide with //"
+                f"shape {shape!r}: {size!r} is no int",
+                code="NKI-SHAPE",
+                rule="a tuple of positive ints",
+                fix="divide with //",
             )
         if size < 1:
             raise KernelError(f"shape {found}: sizes are positive", code="NKI-SHAPE", fix="leave empty tiles out")
@@ -67,12 +70,17 @@ def _checked_address(address: Any, region: MemoryRegion) -> tuple[int, int]:
         raise KernelError(f"address={address!r}", code="B1-ALLOC", rule="(partition, byte offset)") from None
     if region is MemoryRegion.psum and free % 2048:
         raise KernelError(
-            f"PSUM address {free}", code="B1-PSUM-ADDR", rule="a bank's start: a multiple of 2048 bytes", fix=f"{free // 2048 * 2048}"
+            f"PSUM address {free}",
+            code="B1-PSUM-ADDR",
+            rule="a bank's start: a multiple of 2048 bytes",
+            fix=f"{free // 2048 * 2048}",
         )
     return partition, free
 
 
-def _check_room(core: Any, sizes: tuple[int, ...], dtype: DType, region: MemoryRegion, place: tuple[int, int] | None) -> None:
+def _check_room(
+    core: Any, sizes: tuple[int, ...], dtype: DType, region: MemoryRegion, place: tuple[int, int] | None
+) -> None:
     target = core.session.target
     total = dtype.itemsize
     for size in sizes:
@@ -89,7 +97,9 @@ def _check_room(core: Any, sizes: tuple[int, ...], dtype: DType, region: MemoryR
     end = need + (place[1] if place else 0)
     if end > capacity:
         raise KernelError(
-            f"{need:,} bytes in a partition of {region.value}" + (f" at byte {place[1]:,}" if place else "") + f" for shape {list(sizes)}",
+            f"{need:,} bytes in a partition of {region.value}"
+            + (f" at byte {place[1]:,}" if place else "")
+            + f" for shape {list(sizes)}",
             code="NCC_IBIR229",
             rule=f"{target.name} has {capacity:,} bytes in a partition of {region.value}",
             fix="tile the free dimension",
@@ -137,7 +147,9 @@ def zeros_like(x: NkiTensor, dtype: Any = None, buffer: Any = None, name: str = 
 
 def empty_like(x: NkiTensor, dtype: Any = None, buffer: Any = None, name: str = "") -> NkiTensor:
     """An unwritten tensor in the shape of x."""
-    return ndarray(x.shape, x.dtype if dtype is None else dtype, buffer=x.buffer if buffer is None else buffer, name=name)
+    return ndarray(
+        x.shape, x.dtype if dtype is None else dtype, buffer=x.buffer if buffer is None else buffer, name=name
+    )
 
 
 def constant(core: Any, values: np.ndarray, region: MemoryRegion, dtype: DType, name: str = "") -> NkiTensor:
@@ -158,9 +170,13 @@ def shared_constant(constant_: Any = None, **named: Any) -> NkiTensor:
         try:
             value = np.load(value, allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise KernelError(f"nl.shared_constant({value!r}): {error}", code="NKI-CONSTANT", rule="a .npy file") from None
+            raise KernelError(
+                f"nl.shared_constant({value!r}): {error}", code="NKI-CONSTANT", rule="a .npy file"
+            ) from None
     if not isinstance(value, np.ndarray):
-        raise KernelError(f"nl.shared_constant({type(value).__name__})", code="NKI-CONSTANT", rule="a NumPy array or a .npy path")
+        raise KernelError(
+            f"nl.shared_constant({type(value).__name__})", code="NKI-CONSTANT", rule="a NumPy array or a .npy path"
+        )
     dtype = resolve(value.dtype, strict=False)
     if dtype is None:
         raise KernelError(f"nl.shared_constant of {value.dtype}", code="NCC_ESPP004", fix="cast it to float32 or int32")
@@ -179,7 +195,9 @@ def shared_identity_matrix(n: int, dtype: Any = uint8, dst: Any = None) -> NkiTe
     key = ("identity", core.index, n, element.name)
     found = core.session.constants.get(key)
     if found is None:
-        found = core.session.constants[key] = constant(core, np.eye(n).astype(element.dtype), _SBUF, element, "identity")
+        found = core.session.constants[key] = constant(
+            core, np.eye(n).astype(element.dtype), _SBUF, element, "identity"
+        )
     return found  # type: ignore[no-any-return]
 
 
@@ -203,7 +221,12 @@ def _host_uniform(tensor: NkiTensor) -> np.ndarray:
 def random_seed(seed: Any) -> None:
     """Seed the generator from a [1, 1] 32-bit tensor."""
     if not isinstance(seed, NkiTensor):
-        raise KernelError(f"nl.random_seed({seed!r})", code="S-NLSEED", rule="a [1, 1] tensor of a 32-bit dtype", fix="memset a (1, 1) nl.int32 tile")
+        raise KernelError(
+            f"nl.random_seed({seed!r})",
+            code="S-NLSEED",
+            rule="a [1, 1] tensor of a 32-bit dtype",
+            fix="memset a (1, 1) nl.int32 tile",
+        )
     isa.set_rng_seed(seed)
 
 
@@ -231,13 +254,20 @@ def load_transpose2d(src: NkiTensor, dtype: Any = None) -> NkiTensor:
 def store(dst: NkiTensor, value: NkiTensor) -> None:
     """An SBUF tile into an HBM view."""
     if isinstance(value, NkiTensor) and value.buffer is MemoryRegion.psum:
-        raise KernelError("nl.store of a PSUM tile", code="S-NLSTORE-PSUM", fix="nisa.tensor_copy into SBUF first", operands=repr(value))
+        raise KernelError(
+            "nl.store of a PSUM tile",
+            code="S-NLSTORE-PSUM",
+            fix="nisa.tensor_copy into SBUF first",
+            operands=repr(value),
+        )
     isa.dma_copy(dst=dst, src=value)
 
 
 def _needs_hbm(what: str, src: Any) -> None:
     if not isinstance(src, NkiTensor) or src.on_chip:
-        raise KernelError(f"{what} of {src!r}", code="S-SPACE", rule="an HBM tensor", fix="nisa.tensor_copy copies on chip")
+        raise KernelError(
+            f"{what} of {src!r}", code="S-SPACE", rule="an HBM tensor", fix="nisa.tensor_copy copies on chip"
+        )
 
 
 def copy(x: NkiTensor, dtype: Any = None) -> NkiTensor:

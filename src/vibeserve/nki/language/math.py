@@ -34,9 +34,11 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 @instruction
-def vector_function(core: Core, dst: NkiTensor, data: NkiTensor, function: str, other: Any = None, third: Any = None) -> None:
+def vector_function(
+    core: Core, dst: NkiTensor, data: NkiTensor, function: str, other: Any = None, third: Any = None
+) -> None:
     """A function of the language that is no single instruction, element by element in float32."""
-    operands = [access.read_f32(data)]
+    operands: list[Any] = [access.read_f32(data)]
     for value in (other, third):
         if value is not None:
             operands.append(access.read_f32(value) if isinstance(value, NkiTensor) else np.float32(value))
@@ -45,9 +47,20 @@ def vector_function(core: Core, dst: NkiTensor, data: NkiTensor, function: str, 
 
 def _tile(x: Any, what: str) -> NkiTensor:
     if not isinstance(x, NkiTensor):
-        raise KernelError(f"nl.{what} of {type(x).__name__} {x!r}", code="NKI-OPERAND", rule="a tile", fix="Python arithmetic for plain numbers")
+        raise KernelError(
+            f"nl.{what} of {type(x).__name__} {x!r}",
+            code="NKI-OPERAND",
+            rule="a tile",
+            fix="Python arithmetic for plain numbers",
+        )
     if not x.on_chip:
-        raise KernelError(f"nl.{what} of an HBM tensor", code="S-SPACE", rule="tiles in SBUF or PSUM", fix="nl.load or nisa.dma_copy first", operands=repr(x))
+        raise KernelError(
+            f"nl.{what} of an HBM tensor",
+            code="S-SPACE",
+            rule="tiles in SBUF or PSUM",
+            fix="nl.load or nisa.dma_copy first",
+            operands=repr(x),
+        )
     return x
 
 
@@ -75,7 +88,12 @@ def _binary(op: Op) -> Callable[..., NkiTensor]:
                 isa.tensor_tensor(out, x, y, op)
         else:
             if op.name == "power":
-                raise KernelError("nl.power with a scalar exponent", code="S-NLPOW", rule="both operands are tiles", fix="nisa.tensor_scalar(op0=nl.power)")
+                raise KernelError(
+                    "nl.power with a scalar exponent",
+                    code="S-NLPOW",
+                    rule="both operands are tiles",
+                    fix="nisa.tensor_scalar(op0=nl.power)",
+                )
             out = _like(tile, dtype)
             scalar = y if left else x
             if is_bit(op) and isinstance(scalar, float):
@@ -282,7 +300,9 @@ def where(condition: Any, x: Any, y: Any, dtype: Any = None) -> NkiTensor:
     chosen = next((value for value in (x, y) if isinstance(value, NkiTensor)), tile)
     for value in (x, y):
         if isinstance(value, NkiTensor) and value.shape != tile.shape:
-            raise KernelError(f"nl.where of shapes {list(tile.shape)} and {list(value.shape)}", code="S-NLBCAST", rule="equal shapes")
+            raise KernelError(
+                f"nl.where of shapes {list(tile.shape)} and {list(value.shape)}", code="S-NLBCAST", rule="equal shapes"
+            )
     out = ndarray(tile.shape, chosen.dtype if dtype is None else dtype)
     vector_function(out, tile, "where", x, y)
     return out
@@ -300,7 +320,11 @@ def broadcast_to(x: Any, shape: Any, dtype: Any = None) -> NkiTensor:
     if sizes == tile.shape and dtype is None:
         return tile
     if len(sizes) != tile.ndim or any(a not in (1, b) for a, b in zip(tile.shape, sizes, strict=True)):
-        raise KernelError(f"nl.broadcast_to from {list(tile.shape)} to {list(sizes)}", code="S-NLBCAST", rule="equal rank; sizes equal or 1")
+        raise KernelError(
+            f"nl.broadcast_to from {list(tile.shape)} to {list(sizes)}",
+            code="S-NLBCAST",
+            rule="equal rank; sizes equal or 1",
+        )
     out = ndarray(sizes, tile.dtype if dtype is None else dtype)
     broadcast_tile(out, tile)
     return out
@@ -366,7 +390,16 @@ def _install() -> None:
 _install()
 cos, tan, ceil, floor, trunc = (_vector(name) for name in ("cos", "tan", "ceil", "floor", "trunc"))
 sum_, prod = _reduction("sum", "add"), _reduction("prod", "multiply")
-for _name, _function in (("sum", sum_), ("prod", prod), ("all", all_), ("cos", cos), ("tan", tan), ("ceil", ceil), ("floor", floor), ("trunc", trunc)):
+for _name, _function in (
+    ("sum", sum_),
+    ("prod", prod),
+    ("all", all_),
+    ("cos", cos),
+    ("tan", tan),
+    ("ceil", ceil),
+    ("floor", floor),
+    ("trunc", trunc),
+):
     _function.__name__ = _function.__qualname__ = _name
     _function.__module__ = "nki.language"
 _ = rows

@@ -44,12 +44,12 @@ class Finder:
         if root not in self.roots:
             return None
         if root == "torch_xla":
-            from vibeserve.nki.shim.xla import MODULES as known
+            from vibeserve.nki.shim import xla as tables
         elif root == "nkilib":
-            from vibeserve.nki.shim.nkilib import MODULES as known
+            from vibeserve.nki.shim import nkilib as tables  # type: ignore[no-redef]
         else:
-            from vibeserve.nki.shim.modules import MODULES as known  # type: ignore[assignment]
-        if name not in known:
+            from vibeserve.nki.shim import modules as tables  # type: ignore[no-redef]
+        if name not in tables.MODULES:
             return None
         return importlib.machinery.ModuleSpec(name, Loader(root), origin="vibeserve.nki.shim", is_package=True)  # type: ignore[arg-type]
 

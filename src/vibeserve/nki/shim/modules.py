@@ -130,5 +130,8 @@ def fill(module: ModuleType) -> None:
     name = module.__name__
     if name.startswith("neuronxcc.nki") and "neuronxcc" not in _told:
         _told.add("neuronxcc")
-        print("nki: neuronxcc.nki is the old name (an error from 0.4.0 on); the same as 'import nki' here", file=sys.stderr)
+        print(
+            "nki: neuronxcc.nki is the old name (an error from 0.4.0 on); the same as 'import nki' here",
+            file=sys.stderr,
+        )
     MODULES[name](module)

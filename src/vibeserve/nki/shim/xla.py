@@ -12,7 +12,9 @@ _told: list[bool] = []
 def _say() -> None:
     if not _told:
         _told.append(True)
-        print("nki: torch_xla is not installed; its device is the CPU, and kernels run on the simulator", file=sys.stderr)
+        print(
+            "nki: torch_xla is not installed; its device is the CPU, and kernels run on the simulator", file=sys.stderr
+        )
 
 
 def _device(*_: Any, **__: Any) -> Any:

@@ -1,0 +1,70 @@
+"""`vibeserve nki simulate`."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Annotated, Any
+
+import typer
+
+from vibeserve.base.errors import CheckError, MissingError
+from vibeserve.cli.output import JsonFlag, note, print_json, print_table
+
+
+def simulate(
+    kernel: Annotated[str, typer.Argument(help="FILE:KERNEL.")],
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", help="NAME=2048x1024:bfloat16, or NAME=3; repeats.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="trn1, trn2 or trn3.")] = None,
+    lnc: Annotated[int | None, typer.Option(help="Cores of the launch: 1 or 2.")] = None,
+    timing: Annotated[bool, typer.Option("--timing", help="Time it on the device's model.")] = False,
+    profile: Annotated[str | None, typer.Option(help="Save a profile under this name.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Reports (uninitialised reads, races) fail.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Print one line for each instruction on stderr.")] = False,
+    seed: Annotated[int, typer.Option(help="Of the made inputs.")] = 0,
+    json: JsonFlag = False,
+) -> None:
+    """Run one kernel on made inputs; inputs.toml beside the file gives defaults."""
+    from vibeserve.nki.errors import KernelError, NotSimulatedError
+    from vibeserve.nki.running import simulate_case
+
+    if (timing or profile) and importlib.util.find_spec("vibeserve.nki.timing") is None:
+        raise MissingError(
+            "the timing model is not built yet in this version", hint="without --timing the values are simulated"
+        )
+    try:
+        report = simulate_case(
+            kernel,
+            inputs or [],
+            target=target,
+            lnc=lnc,
+            strict=strict,
+            trace=trace,
+            seed=seed,
+            timing=timing,
+            profile=profile,
+        )
+    except NotSimulatedError as error:
+        raise MissingError(
+            f"not simulated yet: {error.name} (at {error.place})", hint="see docs/nki-coverage.md"
+        ) from None
+    except KernelError as error:
+        text = f"{error.message} [{error.code}] at {error.place}" + (
+            f"; operands: {error.operands}" if error.operands else ""
+        )
+        hint = "; ".join(part for part in (error.rule, error.fix) if part)
+        raise CheckError(text, hint=hint, code=error.code) from error
+    _show(report, json)
+
+
+def _show(report: dict[str, Any], json: bool) -> None:
+    if json:
+        print_json(report)
+        return
+    print_table(
+        ("output", "shape", "dtype"), [(i, list(o["shape"]), o["dtype"]) for i, o in enumerate(report["outputs"])]
+    )
+    note(f"{report['kernel']} on {report['target']}, LNC {report['lnc']}: {report['instructions']} instructions")
+    for finding in report["findings"]:
+        note(f"{finding['file']}:{finding['line']}: {finding['message']}")
