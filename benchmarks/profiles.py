@@ -57,10 +57,12 @@ def make(folder: Path) -> None:
     import pyarrow.parquet as pq
     from tests.profiles import made
 
+    from vibeserve.profiles import derive
+
     profile = made.synthetic(INSTRUCTIONS, PACKETS)
     out = folder / "tool"
     out.mkdir()
-    for name, table in profile.tables.items():
+    for name, table in {**profile.tables, **derive.missing_tables(profile)}.items():
         pq.write_table(table, out / f"{name}.parquet", compression="zstd", compression_level=1)
 
 

@@ -218,3 +218,75 @@ def synthetic(instruction_count: int, packet_count: int, seed: int = 0) -> Profi
             "TensorInfo": tensors(("x", "IN", 1 << 28), ("y", "OUT", 1 << 26)),
         },
     )
+
+
+def matmul_profile() -> Profile:
+    """A small matmul kernel with every table that people query: weight loads beside matmuls, loads and a store with lines."""
+    rows: list[dict[str, Any]] = []
+    edges: list[tuple[int, int]] = []
+    moved: list[dict[str, Any]] = []
+    number = 0
+    for tile in range(4):
+        start = 1000 + tile * 600
+        for name, line in (("lhsT", 21), ("rhs", 22)):
+            rows.append(
+                instruction(
+                    start_ts=start - 900, end_ts=start - 850, engine="Sync", opcode="DMA_DIRECT2D", id=number, operands="DMA",
+                    hbm_read_bytes=32768, hbm_write_bytes=0, bir_debug_info_source_location=f"/src/matmul.py:{line}",
+                )
+            )  # fmt: skip
+            moved.append(
+                {
+                    "start_ts": start - 840,
+                    "end_ts": start - 300,
+                    "variable": name,
+                    "source": "[[INPUT]]",
+                    "dest": "[SB]",
+                }
+            )
+            edges.append((number, 10_000 + len(moved) - 1))
+            number += 1
+        shared = {"bir_id": f"sg0000:{tile}", "bir_debug_info_source_location": "/src/matmul.py:30"}
+        rows.append(
+            instruction(
+                start_ts=start, end_ts=start + 105, opcode="LDWEIGHTS", id=number, tensor_instruction_type="REGULAR",
+                operands="transpose_mode=DISABLED src=bfloat16@0x0[1,0,0][128,1,1] 128*128 ", **shared,
+            )
+        )  # fmt: skip
+        rows.append(matmul(start + (60 if tile % 2 else 110), 128, 128, 512, id=number + 1) | shared)
+        number += 2
+    size = len(moved)
+    aggregated = schema.build(
+        "DmaPacketAggregated",
+        {
+            **{key: [row[key] for row in moved] for key in ("start_ts", "end_ts", "variable", "source", "dest")},
+            "duration_ns": [row["end_ts"] - row["start_ts"] for row in moved],
+            "id": [10_000 + i for i in range(size)],
+            "transfer_bytes": [32768] * size,
+            "write_num_sbuf_partitions": [128] * size,
+            "queue_name": ["qSyncDynamicHW"] * size,
+        },
+        rows=size,
+    )
+    flow = schema.build(
+        "Flow",
+        {
+            "in_id": [edge[0] for edge in edges],
+            "out_id": [edge[1] for edge in edges],
+            "in_table": ["Instruction"] * size,
+            "out_table": ["DmaPacketAggregated"] * size,
+            "dependency_type": ["DGE_TRIGGER"] * size,
+        },
+        rows=size,
+    )
+    return Profile(
+        "my-kernel",
+        {
+            "Metadata": schema.build("Metadata", {**METADATA, "last_hw_timestamp": [4000]}),
+            "Instruction": instructions(rows),
+            "DmaPacket": packets(*((row["start_ts"], row["end_ts"], 32768, "hardware_dynamic") for row in moved)),
+            "DmaPacketAggregated": aggregated,
+            "Flow": flow,
+            "TensorInfo": tensors(("lhsT", "IN", 65536), ("rhs", "IN", 131072), ("out", "OUT", 131072)),
+        },
+    )

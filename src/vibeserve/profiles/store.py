@@ -22,7 +22,7 @@ from typing import Any
 from vibeserve.base.errors import InputError
 from vibeserve.base.files import DiskFiles, read_json, write_json
 from vibeserve.base.paths import profile_data_path
-from vibeserve.profiles import schema
+from vibeserve.profiles import derive, schema
 from vibeserve.profiles.profile import Profile
 
 NAMESPACE = "global"
@@ -60,7 +60,7 @@ def save(
     """Write a profile into the store under `display_name`, replacing what was there; returns it as stored.
 
     Every table is checked against the schema: known columns get its types, unknown ones are kept, and what is missing is
-    written down in the profile's info.
+    written down in the profile's info. Tables that follow from others (Summary, ActiveTime, …) are added where they lack.
     """
     name = check_name(profile.name if display_name is None else display_name)
     home = root(data_path)
@@ -77,11 +77,16 @@ def save(
                 missing[table_name] = list(report.missing_required)
             if report.extra:
                 extra[table_name] = list(report.extra)
+        written = Profile(name, directory=folder, info=profile.info)
+        derived = derive.missing_tables(written)
+        for table_name, table in derived.items():
+            _write(Profile(name, {table_name: table}), table_name, folder / f"{table_name}.parquet")
         known = {
             "name": name,
             "created": created.isoformat(timespec="seconds"),
             "source": source or profile.info.get("source", ""),
             "note": note,
+            "derived_tables": sorted(derived),
             "missing_columns": missing,
             "extra_columns": extra,
             **{key: value for key, value in profile.info.items() if key not in ("source", "note", "name", "created")},

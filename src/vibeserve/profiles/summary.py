@@ -46,15 +46,17 @@ def compute(profile: Profile) -> dict[str, Any]:
     metadata = profile.first("Metadata")
     for part in (_instruction_metrics, _dma_metrics, _tensor_metrics):
         out.update(part(profile))
-    out["total_time"] = _total_time_s(profile, metadata)
+    out["total_time"] = total_time_s(profile)
     out.update(_active_times(profile))
     _ratios(out, metadata)
     return {key: value for key, value in out.items() if value is not None}
 
 
-def _total_time_s(profile: Profile, metadata: dict[str, Any]) -> float | None:
+def total_time_s(profile: Profile) -> float | None:
+    """Run time in seconds: what Metadata says, else from the first to the last timed row."""
+    metadata = profile.first("Metadata")
     if metadata.get("last_hw_timestamp"):
-        return (metadata["last_hw_timestamp"] - (metadata.get("first_hw_timestamp") or 0)) / 1e9
+        return float(metadata["last_hw_timestamp"] - (metadata.get("first_hw_timestamp") or 0)) / 1e9
     spans = [profile.spans(name) for name in ("Instruction", "DmaPacket") if profile.rows(name)]
     if not spans:
         return None

@@ -39,9 +39,6 @@ def ingest(
     if path.suffix == ".neff" or ntff is not None:
         return explorer.ingest(path, Path(ntff).expanduser() if ntff else None, name, note=note, data_path=data_path)
     profile = read(path, name)
-    if not profile.has("SchemaFields"):
-        held = {**profile.tables, "SchemaFields": schema.schema_fields()}
-        profile = Profile(name, held, directory=profile.directory, info=profile.info)
     return store.save(profile, name, data_path, note=note)
 
 
