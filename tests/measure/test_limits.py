@@ -141,6 +141,9 @@ def test_more_requests_in_flight_never_lower_the_limit_and_one_alone_keeps_it(pr
 def test_workload_of_a_benchmark():
     found = {"prompt_tokens": 64, "output_tokens": 64, "concurrency": 16, "rate": None, "features": ["chat"]}
     assert Workload.from_document({"workload": found}) == Workload(64, 64, 16, None, 0)
+    assert Workload.from_document({"workload": found | {"shared_prefix_tokens": 100}}) == Workload(
+        164, 64, 16, None, 100
+    )
     for bad in ({}, {"workload": []}, {"workload": {"prompt_tokens": 3}}):
         with pytest.raises(InputError, match="workload"):
             Workload.from_document(bad)

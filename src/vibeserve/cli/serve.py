@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,9 +29,7 @@ def serve(
     from vibeserve.measure import launch
     from vibeserve.measure.errors import cannot_write
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _interrupt)
-    with tempfile.TemporaryDirectory(prefix="vibeserve-serve-") as folder:
+    with _ended_by_signals(), tempfile.TemporaryDirectory(prefix="vibeserve-serve-") as folder:
         try:
             directory, weights = _find(what, Path(folder), model_dir, runs_dir, trust_remote_code)
         except OSError as error:
@@ -51,8 +51,19 @@ def serve(
     return 1
 
 
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM, and SIGINT even where a shell has us ignore it, end the server in good order."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _find(

@@ -164,8 +164,12 @@ class FakeServer:
         if path == "/v1/models":
             return 200, json.dumps({"object": "list", "data": [{"id": "fake", "object": "model"}]}), "application/json"
         if path == "/metrics":
-            lines = {"requests_total": self.requests, "requests_running": self.running, "tokens_total": self.tokens}
-            text = "".join(f"# TYPE fake_{name} gauge\nfake_{name} {value}\n" for name, value in lines.items())
+            figures = (
+                ("requests_total", "counter", self.requests),
+                ("tokens_total", "counter", self.tokens),
+                ("requests_running", "gauge", self.running),
+            )
+            text = "".join(f"# TYPE fake_{name} {kind}\nfake_{name} {value}\n" for name, kind, value in figures)
             return 200, text, "text/plain; version=0.0.4"
         return 404, json.dumps({"error": {"message": f"no such path: {path}", "type": "not_found"}}), "application/json"
 

@@ -51,7 +51,10 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is asked of the server. Tokens per request; `concurrency` requests are in flight, or `rate` arrive a second."""
+    """What is asked of the server. Tokens per request; `concurrency` requests are in flight, or `rate` arrive a second.
+
+    `prompt_tokens` are all of a prompt, the shared prefix included.
+    """
 
     prompt_tokens: float
     output_tokens: float
@@ -61,7 +64,10 @@ class Workload:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Workload:
-        """The `workload` object of a benchmark's JSON. Raises InputError where it does not say enough."""
+        """The `workload` object of a benchmark's JSON, whose `prompt_tokens` come after the shared prefix.
+
+        Raises InputError where it does not say enough.
+        """
         found = document.get("workload")
         if not isinstance(found, Mapping):
             raise InputError("the benchmark's JSON has no 'workload' object", hint="see docs/measure.md, 'The limit'")
@@ -71,12 +77,9 @@ class Workload:
             values[name] = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
         if not values["prompt_tokens"] or not values["output_tokens"]:
             raise InputError("the benchmark's workload does not say prompt_tokens and output_tokens")
+        shared = values["shared_prefix_tokens"] or 0.0
         return cls(
-            values["prompt_tokens"],
-            values["output_tokens"],
-            values["concurrency"],
-            values["rate"],
-            values["shared_prefix_tokens"] or 0.0,
+            values["prompt_tokens"] + shared, values["output_tokens"], values["concurrency"], values["rate"], shared
         )
 
 
