@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import pytest
 
+from vibeserve.base.paths import packaged
 from vibeserve.roofline import analyze, with_measured
 from vibeserve.roofline.crossings import crossings
 
@@ -160,7 +161,7 @@ def test_other_bandwidth_sources(document):
 
 
 def test_measured_column(page):
-    found = with_measured(page, "examples/roofline/vjepa2-mlp.measured.json").measured
+    found = with_measured(page, str(packaged("examples") / "roofline" / "vjepa2-mlp.measured.json")).measured
     by_name = {(item.variant, item.metric): item for item in found}
     assert by_name["fused", "hardware_flops"].agrees
 

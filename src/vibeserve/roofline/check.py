@@ -28,7 +28,7 @@ def check_operation(op: Operation, at: At) -> None:
         if name in op.dims:
             raise InputError(f"{where}: a dimension has this name", hint="rename one")
     for stage in op.stages:
-        _check_stage(op, stage, at(f"stage {stage.name}", stage.name))
+        _check_stage(op, stage, at(f"stage {stage.name}", stage.written))
     for variant in op.variants.values():
         _check_variant(op, variant.name, at(f"variant {variant.name}", f"variants.{variant.name}"))
     for change in op.what_if:

@@ -94,6 +94,13 @@ class Count:
         found = {kind: self._by_dtype(kind) for kind in ("flops", "vector", "moves")}
         return found | {"bytes": {"read": read, "write": write}}
 
+    @cached_property
+    def _repeats(self) -> list[tuple[str, str, Poly]]:
+        """Crossings whose number depends on the sizes."""
+        pairs = [(item, word) for item in self.tensors for word in ("read", "write")]
+        found = [(item.tensor.name, word, item.reads if word == "read" else item.writes) for item, word in pairs]
+        return [entry for entry in found if entry[2].symbols]
+
     def flops_by_dtype(self, kind: str = "flops") -> dict[str, Poly]:
         """FLOPs of one core by the data type that they are computed in."""
         return dict(self._totals[kind])
@@ -141,8 +148,15 @@ class Count:
         return found
 
     def numbers(self, sizes: Mapping[str, int]) -> Numbers:
-        """The counts for given sizes, exact."""
+        """The counts for given sizes, exact. Raises InputError for a split, or a number of crossings, that is not whole."""
         names = self.environment(sizes)
+        for tensor, word, poly in self._repeats:
+            times = poly.evaluate(names)
+            if not isinstance(times, int):
+                raise InputError(
+                    f"{tensor} would cross {float(times):g} times as a {word}, which is not whole",
+                    hint="choose sizes that divide, or round in the file: ceil(S / Q)",
+                )
         totals = self._totals
         moves = [poly.evaluate(names) for poly in totals["moves"].values()]
         return Numbers(

@@ -177,6 +177,7 @@ def _stage(entry: Any, count: int, place: Place) -> Stage:
         share=Expr.parse(entry["share"], where) if "share" in entry else None,
         only=(only,) if isinstance(only, str) else tuple(only),
         about=str(entry.get("about", "")),
+        written=written,
     )
 
 

@@ -46,7 +46,7 @@ class Stage:
 
     `moves_data`: it only moves data (a product with an identity, a row broadcast by a K=1 product): counted apart.
     `on`: the units that do it, `matmul` or `vector`. `share`: the part of the iteration space that is computed (a causal mask). `only`: the variants that have it; all where
-    empty.
+    empty. `written`: the subscripts as they stand in the file.
     """
 
     name: str
@@ -60,6 +60,7 @@ class Stage:
     share: Expr | None = None
     only: tuple[str, ...] = ()
     about: str = ""
+    written: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from vibeserve.report import (
     Code,
     Column,
     Details,
-    Mono,
     Pill,
     Plot,
     Section,
@@ -31,6 +30,7 @@ from vibeserve.roofline.plot import roofline_chart, sweep_charts
 from vibeserve.roofline.poly import group
 from vibeserve.roofline.steps import Step
 
+_SHOWN = 5
 _PARTS = {
     "sizes": "Sizes",
     "answer": "The answer",
@@ -70,10 +70,10 @@ def sections(analysis: Analysis, charts: bool = False) -> list[Section]:
         chart = roofline_chart(analysis)
         said = "Rings are counted and lie on their roof; filled points are measured. Hover for the figures."
         found.append(Section("Under the roof", [Plot(chart, said, Provenance.COUNTED)]))
-    if analysis.measured:
-        found.append(_measured(analysis))
     found += [_steps(variant) for variant in analysis.variants]
     found.append(Section("What would have to change", [b for variant in analysis.variants for b in _changes(variant)]))
+    if analysis.measured:
+        found.append(_measured(analysis))
     if analysis.sweep is not None:
         found.append(_sweep(analysis, charts))
     if charts:
@@ -143,21 +143,22 @@ def _steps(variant: VariantAnalysis) -> Section:
         rows = [_row(step) for step in variant.steps if step.part == part]
         if rows:
             columns: list[Column | str] = [
-                Column(name, wrap=True),
-                "formula",
-                Column("with numbers", wrap=True),
-                "value",
-                Column("note", wrap=True),
+                name,
+                Column("derivation", wrap=True),
+                Column("value", align="right"),
+                "note",
             ]
             blocks.append(Table(columns, rows, sortable=False))
     return Section(f"{variant.name.capitalize()}, step by step", blocks, aside=pill)
 
 
-def _row(step: Step) -> list[str | Mono]:
-    formula = step.formula if step.formula != step.text else ""
-    text = step.text if step.unit not in ("FLOPs/byte",) else f"{step.text} FLOPs/byte"
-    numbers = step.numbers if step.numbers != step.text else ""
-    return [step.title, Mono(formula), Mono(numbers), text, step.note]
+def _row(step: Step) -> list[str]:
+    """Title, `formula = numbers`, value, note; a formula or numbers that only repeat the value are left out."""
+    text = f"{step.text} FLOPs/byte" if step.unit == "FLOPs/byte" else step.text
+    numbers = step.numbers if step.numbers not in (step.text, "") else ""
+    relation = any(sign in step.formula for sign in "<>≤") or step.formula.startswith("I × BW")
+    joint = ": " if relation and numbers else " = "
+    return [step.title, joint.join(part for part in (step.formula, numbers) if part), text, step.note]
 
 
 def _changes(variant: VariantAnalysis) -> list[Block]:
@@ -184,14 +185,14 @@ def _measured(analysis: Analysis) -> Section:
             blocks.append(Callout(f"{item.note}.", head, "warn"))
             continue
         rows = [
-            [one.what, Mono(one.formula), f"{number(int(one.value))} {item.excess_unit}", "; ".join(one.also)]
-            for one in item.explanations
+            [one.what, one.formula, f"{number(int(one.value))} {item.excess_unit}", "; ".join(one.also)]
+            for one in item.explanations[:_SHOWN]
         ]
         columns: list[Column | str] = [
             Column("what fits, most natural first", wrap=True),
             "formula",
             Column("adds", align="right"),
-            Column("the same amount", wrap=True),
+            "the same amount",
         ]
         blocks.append(Table(columns, rows, caption=f"{head}: {item.note}.", sortable=False))
     return Section("Measured beside counted", blocks)
