@@ -231,7 +231,11 @@ class FakeServer:
     async def _spend(self, due_s: float) -> None:
         for _ in range(self.settings.work):
             sum(range(1000))
-        await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+        # The loop's timers are a millisecond coarse: a known service time is awaited turn by turn at its end.
+        margin_s = 0.0015 if self.settings.service_s else 0.0
+        await asyncio.sleep(max(0.0, due_s - margin_s - time.monotonic()))
+        while margin_s and time.monotonic() < due_s:
+            await asyncio.sleep(0)
 
     async def _whole(self, answer: _Answer, writer: asyncio.StreamWriter) -> bool:
         tokens = [token async for token in self._tokens(answer)]

@@ -273,7 +273,7 @@ def _judge_benchmark(ran: _Ran, metric: Metric) -> tuple[float | None, int, str]
 
 
 def _first_failure(document: dict[str, Any]) -> str:
-    for key in ("errors", "failures"):
+    for key in ("failure_examples", "errors", "failures"):
         found = document.get(key)
         if isinstance(found, list | dict) and found:
             first = next(iter(found.items() if isinstance(found, dict) else found))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # Above these a window counts as disturbed. Kernel threads and interrupts alone take a few hundredths of a core.
-OTHERS_CORES = 0.25
+OTHERS_CORES = 0.15
 STEAL_SHARE = 0.03
 SPEED_CHANGE = 0.10
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
