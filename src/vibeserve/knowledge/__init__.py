@@ -1,1 +1,47 @@
-"""The documentation lookup: facts as data, and the index over them."""
+"""The documentation lookup: facts as data, pages made of them, ranked search, and explanations of messages.
+
+from vibeserve import knowledge
+knowledge.find_error("EVRF001").fixes
+knowledge.Index.standard().search("how do I transpose a tile")
+knowledge.explain(open("log-neuron-cc.txt").read())
+"""
+
+from vibeserve.knowledge.catalogue import (
+    ErrorEntry,
+    Flag,
+    Signature,
+    Task,
+    areas,
+    errors,
+    find_error,
+    find_flag,
+    flags,
+    near,
+    signatures,
+    tasks,
+)
+from vibeserve.knowledge.explain import Match, explain
+from vibeserve.knowledge.index import Found, Index
+from vibeserve.knowledge.pages import Page, built_in, markdown_pages
+
+__all__ = [
+    "ErrorEntry",
+    "Flag",
+    "Found",
+    "Index",
+    "Match",
+    "Page",
+    "Signature",
+    "Task",
+    "areas",
+    "built_in",
+    "errors",
+    "explain",
+    "find_error",
+    "find_flag",
+    "flags",
+    "markdown_pages",
+    "near",
+    "signatures",
+    "tasks",
+]

@@ -1,0 +1,234 @@
+"""Ranked full-text search over pages: SQLite FTS5, with exact names first. Built once, kept in the user's cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import vibeserve
+from vibeserve.base.errors import InputError
+from vibeserve.base.paths import cache_dir
+from vibeserve.knowledge.pages import Page, built_in, markdown_pages
+from vibeserve.knowledge.query import expand, names_in
+
+_SCHEMA = """
+CREATE TABLE page (id TEXT PRIMARY KEY, title TEXT, kind TEXT, body TEXT, source TEXT, line INT, names TEXT, words TEXT, warnings TEXT);
+CREATE TABLE name (name TEXT, id TEXT);
+CREATE INDEX name_index ON name (name);
+CREATE TABLE file (path TEXT PRIMARY KEY, stamp TEXT, root TEXT);
+CREATE VIRTUAL TABLE text USING fts5(id UNINDEXED, title, names, words, body, tokenize = "porter unicode61 tokenchars '_'");
+"""
+# What a page weighs beside its text: our own pages before a clone's, errors a little less than what to do.
+_KIND_WEIGHT = {
+    "symbol": 1.25,
+    "task": 1.15,
+    "operation": 1.15,
+    "note": 1.1,
+    "guide": 1.05,
+    "version": 0.8,
+    "document": 0.7,
+}
+_SUFFIXES = (".md", ".rst", ".txt", ".py", ".ipynb")
+_LARGEST_FILE = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One result of a search."""
+
+    title: str
+    kind: str
+    source: str
+    line: int
+    excerpt: str
+    score: float
+    id: str
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "title": self.title,
+            "kind": self.kind,
+            "source": self.source,
+            "line": self.line,
+            "excerpt": self.excerpt,
+            "score": self.score,
+            "id": self.id,
+        }
+
+
+class Index:
+    """A search index in one SQLite file. Readers open it read-only; it is replaced as a whole when the pages change."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @classmethod
+    def standard(cls, more: Iterable[Page] = ()) -> Index:
+        """The index of all built-in pages and `more`, built where the cache has none of these pages yet."""
+        pages = [*built_in(), *more]
+        key = hashlib.sha256(
+            "\x1e".join(f"{page.id}\x1f{page.title}\x1f{page.body}\x1f{page.words}" for page in pages).encode()
+        )
+        path = cache_dir() / "docs" / f"{vibeserve.__version__}-{key.hexdigest()[:16]}.sqlite"
+        index = cls(path)
+        if not path.exists():
+            index.build(pages)
+        return index
+
+    def build(self, pages: Iterable[Page]) -> None:
+        """Write the index anew, in one step."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=self.path.parent, suffix=".building")
+        os.close(handle)
+        os.unlink(name)
+        with closing(sqlite3.connect(name)) as db, db:
+            db.executescript(_SCHEMA)
+            for page in pages:
+                _insert(db, page)
+        os.replace(name, self.path)
+
+    def add_folder(self, folder: Path) -> dict[str, int]:
+        """Add the documents of a folder (Markdown, reStructuredText, text, Python); only what changed is read again."""
+        if not folder.is_dir():
+            raise InputError(f"no such directory: {folder}", hint="give a folder of documents")
+        root = str(folder.resolve())
+        counts = {"files": 0, "added": 0, "removed": 0, "unchanged": 0, "skipped": 0}
+        with closing(sqlite3.connect(self.path)) as db, db:
+            known = dict(db.execute("SELECT path, stamp FROM file WHERE root = ?", (root,)).fetchall())
+            seen = set()
+            for path in sorted(folder.resolve().rglob("*")):
+                if (
+                    path.suffix not in _SUFFIXES
+                    or not path.is_file()
+                    or any(part.startswith(".") for part in path.relative_to(root).parts)
+                ):
+                    continue
+                counts["files"] += 1
+                status = path.stat()
+                stamp = f"{status.st_mtime_ns}-{status.st_size}"
+                seen.add(str(path))
+                if known.get(str(path)) == stamp:
+                    counts["unchanged"] += 1
+                    continue
+                if status.st_size > _LARGEST_FILE:
+                    counts["skipped"] += 1
+                    continue
+                _remove(db, str(path))
+                text = path.read_text(encoding="utf-8", errors="replace")
+                for page in markdown_pages(text, str(path), "document"):
+                    _insert(db, page)
+                db.execute("INSERT OR REPLACE INTO file VALUES (?, ?, ?)", (str(path), stamp, root))
+                counts["added"] += 1
+            for path in set(known) - seen:
+                _remove(db, path)
+                db.execute("DELETE FROM file WHERE path = ?", (path,))
+                counts["removed"] += 1
+        return counts
+
+    def search(self, words: str, most: int = 10, kinds: Sequence[str] = ()) -> list[Found]:
+        """The best pages for a question, best first. Raises InputError for an empty one."""
+        if not words.strip():
+            raise InputError("nothing to search for", hint="vibeserve docs search WORDS")
+        with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)) as db:
+            ranked: dict[str, float] = {}
+            for name in names_in(words):
+                for (page,) in db.execute("SELECT id FROM name WHERE name = ?", (name.lower(),)):
+                    ranked[page] = max(ranked.get(page, 0.0), 1000.0)
+            expression = expand(words)
+            if expression:
+                rows = db.execute(
+                    "SELECT id, bm25(text, 0, 8.0, 10.0, 4.0, 1.0) FROM text WHERE text MATCH ? ORDER BY 2 LIMIT 80",
+                    (expression,),
+                )
+                for page, score in rows:
+                    kind = page.partition("/")[0]
+                    ranked[page] = ranked.get(page, 0.0) - score * _KIND_WEIGHT.get(kind, 1.0)
+            best = sorted(ranked.items(), key=lambda item: (-item[1], item[0]))
+            found = [_found(db, page, score, words) for page, score in best[: most * 3]]
+        chosen = [item for item in found if not kinds or item.kind in kinds]
+        return chosen[:most]
+
+    def page(self, name: str) -> Page | None:
+        """A page by its id or by an exact name."""
+        with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)) as db:
+            row = db.execute("SELECT * FROM page WHERE id = ?", (name,)).fetchone()
+            if row is None:
+                row = db.execute(
+                    "SELECT page.* FROM name JOIN page USING (id) WHERE name.name = ? ORDER BY kind = 'symbol' DESC LIMIT 1",
+                    (name.lower(),),
+                ).fetchone()
+        return _page(row) if row else None
+
+    def names(self, kind: str) -> list[str]:
+        """Every exact name that leads to a page of a kind."""
+        with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)) as db:
+            rows = db.execute("SELECT names FROM page WHERE kind = ? ORDER BY id", (kind,)).fetchall()
+        return [name for (text,) in rows for name in text.split("\x1f") if name]
+
+    def contents(self) -> list[tuple[str, str, str]]:
+        """(kind, id, title) of every page but those of added folders, in order."""
+        with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)) as db:
+            return db.execute(
+                "SELECT kind, id, title FROM page WHERE kind <> 'document' ORDER BY kind, title"
+            ).fetchall()
+
+
+def _insert(db: sqlite3.Connection, page: Page) -> None:
+    names = "\x1f".join(page.names)
+    db.execute(
+        "INSERT OR REPLACE INTO page VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            page.id,
+            page.title,
+            page.kind,
+            page.body,
+            page.source,
+            page.line,
+            names,
+            page.words,
+            "\x1f".join(page.warnings),
+        ),
+    )
+    db.executemany("INSERT INTO name VALUES (?, ?)", [(name.lower(), page.id) for name in page.names])
+    spelled = " ".join([*page.names, *(re.sub(r"[._-]", " ", name) for name in page.names)])
+    title = f"{page.title} {re.sub(r'[._]', ' ', page.title)}"
+    db.execute("INSERT INTO text VALUES (?, ?, ?, ?, ?)", (page.id, title, spelled, page.words, page.body))
+
+
+def _remove(db: sqlite3.Connection, source: str) -> None:
+    for table in ("text", "name"):
+        db.execute(
+            f"DELETE FROM {table} WHERE id IN (SELECT id FROM page WHERE source = ? AND kind = 'document')", (source,)
+        )
+    db.execute("DELETE FROM page WHERE source = ? AND kind = 'document'", (source,))
+
+
+def _page(row: Sequence[Any]) -> Page:
+    names, warnings = (tuple(item for item in text.split("\x1f") if item) for text in (row[6], row[8]))
+    return Page(row[0], row[1], row[2], row[3], row[4], row[5], names, row[7], warnings)
+
+
+def _found(db: sqlite3.Connection, page_id: str, score: float, words: str) -> Found:
+    page = _page(db.execute("SELECT * FROM page WHERE id = ?", (page_id,)).fetchone())
+    return Found(page.title, page.kind, page.source, page.line, _excerpt(page.body, words), round(score, 3), page.id)
+
+
+def _excerpt(body: str, words: str, size: int = 240) -> str:
+    """The stretch of the text where the words are thickest."""
+    flat = " ".join(body.split())
+    if len(flat) <= size:
+        return flat
+    wanted = [word.lower() for word in re.findall(r"\w{3,}", words)]
+    lowered = flat.lower()
+    starts = range(0, len(flat) - size + 1, 40)
+    best = max(starts, key=lambda at: (sum(word in lowered[at : at + size] for word in wanted), -at))
+    return ("…" if best else "") + flat[best : best + size].strip() + ("…" if best + size < len(flat) else "")

@@ -1,0 +1,215 @@
+"""Every fact as a page: a title, a kind, where it comes from, and text. What is searched, shown and indexed are pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from vibeserve.knowledge import catalogue
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page. `names` are the exact words that lead to it (codes, symbols); `words` helps the search alone."""
+
+    id: str
+    title: str
+    kind: str
+    body: str
+    source: str
+    line: int = 0
+    names: tuple[str, ...] = ()
+    words: str = ""
+    warnings: tuple[str, ...] = field(default=())
+
+    def text(self) -> str:
+        """The page as Markdown."""
+        warned = "".join(f"> {warning}\n" for warning in self.warnings)
+        where = f"{self.source}:{self.line}" if self.line else self.source
+        return f"# {self.title}\n\n{warned}{self.body.rstrip()}\n\nSource: {where}\n"
+
+
+def built_in() -> Iterator[Page]:
+    """The pages of this room's own data."""
+    yield from (_error(entry) for entry in catalogue.errors().values())
+    yield from (_signature(item) for item in catalogue.signatures())
+    yield from (_flag(item) for item in catalogue.flags().values())
+    yield from (_task(item) for item in catalogue.tasks())
+    yield from _targets()
+    yield from _versions()
+    yield from _guides()
+
+
+def _error(entry: catalogue.ErrorEntry) -> Page:
+    parts = [entry.meaning]
+    if entry.message:
+        parts.append(f"Looks like: `{entry.message}`")
+    if entry.causes:
+        parts.append("Causes:\n" + "\n".join(f"- {item}" for item in entry.causes))
+    if entry.fixes:
+        parts.append("What to do:\n" + "\n".join(f"- {item}" for item in entry.fixes))
+    if entry.generations:
+        parts.append(f"Concerns {', '.join(entry.generations)} only.")
+    if entry.seen_by:
+        parts.append(f"Seen earlier by: {', '.join(entry.seen_by)}.")
+    if entry.related:
+        parts.append(f"Related: {', '.join(entry.related)}.")
+    if entry.notes:
+        parts.append(entry.notes)
+    short = entry.code.removeprefix("NCC_")
+    return Page(
+        id=f"error/{entry.code}",
+        title=f"{entry.code}: {entry.title}",
+        kind="error",
+        body="\n\n".join(parts),
+        source="knowledge/data/errors.yaml",
+        line=entry.line,
+        names=(entry.code, short),
+        words=f"{entry.category} {catalogue.areas().get(entry.area, '')}",
+    )
+
+
+def _signature(item: catalogue.Signature) -> Page:
+    since = f"\n\nSince: {item.since}." if item.since else ""
+    return Page(
+        id=f"message/{item.id}",
+        title=item.pattern,
+        kind="message",
+        body=f"{item.meaning}\n\nWhat to do: {item.fix}{since}",
+        source="knowledge/data/signatures.yaml",
+        line=item.line,
+        words="error message log",
+    )
+
+
+def _flag(item: catalogue.Flag) -> Page:
+    rows = [
+        f"- {key.replace('_', ' ')}: {_plain(value)}"
+        for key, value in item.facts.items()
+        if key not in ("meaning", "source", "group") and value not in (None, "", [])
+    ]
+    return Page(
+        id=f"flag/{item.name}",
+        title=f"{item.name} ({item.kind})",
+        kind="flag",
+        body=f"{item.meaning}\n\n" + "\n".join(rows),
+        source="knowledge/data/flags.yaml",
+        line=item.line,
+        names=(item.name, *(item.facts.get("aliases") or ())),
+        words=f"{item.kind} {item.facts.get('group', '')} setting option",
+    )
+
+
+def _task(item: catalogue.Task) -> Page:
+    parts = [item.topic]
+    if item.apis:
+        parts.append("Use: " + ", ".join(f"`{name}`" for name in item.apis))
+    if item.notes:
+        parts.append(item.notes)
+    if item.docs:
+        parts.append("Read: " + ", ".join(item.docs))
+    if item.related_errors:
+        parts.append(f"Errors met here: {', '.join(item.related_errors)}")
+    return Page(
+        id=f"task/{item.id}",
+        title=f"How to {item.want}",
+        kind="task",
+        body="\n\n".join(parts),
+        source="knowledge/data/tasks.yaml",
+        line=item.line,
+        names=(item.id,),
+        words=item.group,
+    )
+
+
+def _targets() -> Iterator[Page]:
+    data = catalogue.load("flags.yaml")
+    rules = "\n".join(f"- {rule}" for rule in [*data["rules"], *data["notes"]])
+    for target in data["targets"]:
+        rows = "\n".join(
+            f"- {key.replace('_', ' ')}: {_plain(value)}" for key, value in target.items() if key != "family"
+        )
+        yield Page(
+            id=f"target/{target['family']}",
+            title=f"Platform {target['family']} ({target['chip']}, NeuronCore-{target['neuroncore']})",
+            kind="hardware",
+            body=f"{rows}\n\nRules:\n{rules}",
+            source="knowledge/data/flags.yaml",
+            names=(target["family"], target["nki_gen"], f"NeuronCore-{target['neuroncore']}"),
+            words="architecture generation platform target hardware limits lnc memory",
+        )
+    for name, settings in data["settings"].items():
+        lines = "\n".join(f'os.environ["{key}"] = "{value}"' for key, value in settings.items())
+        yield Page(
+            id=f"settings/{name}",
+            title=f"Ready settings: {name.replace('_', ' ')}",
+            kind="settings",
+            body=f"Before the first neuron import:\n\n```python\nimport os\n\n{lines}\n```",
+            source="knowledge/data/flags.yaml",
+            words="environment variables header script debug profile",
+        )
+
+
+def _versions() -> Iterator[Page]:
+    for entry in catalogue.load("tasks.yaml")["timeline"]:
+        yield Page(
+            id=f"version/{entry['nki']}",
+            title=f"NKI {entry['nki']} (SDK {entry['sdk']})",
+            kind="version",
+            body=f"Namespace: {entry['namespace']}.\n\n{entry['marks']}",
+            source="knowledge/data/tasks.yaml",
+            words="release notes changes removed deprecated migration",
+        )
+
+
+def _guides() -> Iterator[Page]:
+    """Each section of the guides beside the data (Markdown files) is a page."""
+    for path in sorted((catalogue.DATA.parent / "guides").rglob("*.md")):
+        yield from markdown_pages(
+            path.read_text(encoding="utf-8"),
+            f"knowledge/guides/{path.relative_to(catalogue.DATA.parent / 'guides')}",
+            "guide",
+        )
+
+
+def markdown_pages(text: str, source: str, kind: str) -> Iterator[Page]:
+    """The sections of a Markdown or reStructuredText document as pages, each with the line that it begins at."""
+    document, title, start, body = "", source.rpartition("/")[2], 1, list[str]()
+    lines = text.splitlines()
+    fenced = False
+
+    def page() -> Page | None:
+        written = "\n".join(body).strip()
+        if not written:
+            return None
+        shown = f"{document}: {title}" if document and document != title else title
+        return Page(f"{kind}/{source}#{start}", shown, kind, written, source, start)
+
+    for index, line in enumerate(lines):
+        fenced ^= line.lstrip().startswith("```")
+        heading = None
+        if not fenced and line.startswith("#"):
+            heading = line.lstrip("#").strip()
+        elif not fenced and index + 1 < len(lines) and line.strip() and _underline(lines[index + 1], line):
+            heading = line.strip()
+        elif _underline(line, lines[index - 1] if index else ""):
+            continue
+        if heading is None:
+            body.append(line)
+            continue
+        if (made := page()) is not None:
+            yield made
+        document = document or heading
+        title, start, body = heading, index + 1, []
+    if (made := page()) is not None:
+        yield made
+
+
+def _underline(line: str, heading: str) -> bool:
+    text = line.rstrip()
+    return len(text) >= 3 and len(set(text)) == 1 and text[0] in "=-~^*\"'+" and len(text) >= len(heading.rstrip()) > 0
+
+
+def _plain(value: Any) -> str:
+    return ", ".join(str(item) for item in value) if isinstance(value, list | tuple) else str(value)
