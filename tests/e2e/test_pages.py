@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 from tests.browser import DESK, PHONE, Browser, browser
+from tests.profiles.made import matmul_profile
 from tests.report.sample_run import sample_directory, sample_document
 from tests.report.sample_sections import every_block
 
+from vibeserve import profiles
+from vibeserve.cli import main
+from vibeserve.profiles import pages as profile_pages
 from vibeserve.report import page
 from vibeserve.search.run_report import write_report
 
@@ -25,6 +29,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         page("Every block", every_block(), subtitle="of every kind", footer="the end"), encoding="utf-8"
     )
     whole = sample_document()
+    made["roofline"] = folder / "roofline.html"
+    assert main.run(["roofline", "vjepa2-mlp", "--target", "trn2", "--lnc", "2", "--html", str(made["roofline"])]) == 0
+    profile = matmul_profile()
+    made["profile"] = folder / "profile.html"
+    made["profile"].write_text(profile_pages.html(profile, profiles.analyze(profile)), encoding="utf-8")
     made["run"], _ = write_report(whole, sample_directory(folder / "run", whole))
     young = sample_document(0) | {"state": "running", "final_pairs": [], "curve": [], "floor": [], "stopped": None}
     young |= {
@@ -43,11 +52,19 @@ def chromium() -> Iterator[Browser]:
         yield running
 
 
-NAMES = ["blocks", "run", "young run"]
+NAMES = ["blocks", "run", "young run", "roofline", "profile"]
 
 
 @pytest.mark.parametrize(
-    ("name", "scheme"), [("blocks", "light"), ("blocks", "dark"), ("run", "light"), ("young run", "dark")]
+    ("name", "scheme"),
+    [
+        ("blocks", "light"),
+        ("blocks", "dark"),
+        ("run", "light"),
+        ("young run", "dark"),
+        ("roofline", "light"),
+        ("profile", "light"),
+    ],
 )
 def test_on_a_desk(pages: dict[str, Path], chromium: Browser, name: str, scheme: str) -> None:
     seen = chromium.look(pages[name].as_uri(), DESK, scheme, axe=True)

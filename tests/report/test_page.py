@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 from tests.report.sample_sections import every_block
@@ -26,7 +27,7 @@ from vibeserve.report import (
     page,
     terminal_text,
 )
-from vibeserve.report.cells import diff_counts, diff_lines
+from vibeserve.report.cells import align_of, diff_counts, diff_lines
 from vibeserve.report.figures import figures_of
 from vibeserve.report.inline import pieces, safe
 from vibeserve.report.numbers import exact, parts, plain, show
@@ -222,3 +223,9 @@ def test_source_shows_costly_lines_with_some_around() -> None:
 def test_anchors() -> None:
     assert anchor_of(Section("What was found?", [])) == "what-was-found"
     assert anchor_of(Section("…", [])) == "section"
+
+
+def test_columns_of_figures_stand_on_the_right() -> None:
+    rows: list[list[Any]] = [["a", 1, "52.7%", "1.5 µs", "2 of 3", True], ["b", None, "–", "3 GB/s", "4", False]]
+    assert [align_of(Column(""), rows, i) for i in range(6)] == ["left", "right", "right", "right", "left", "left"]
+    assert align_of(Column("", align="left"), rows, 1) == "left"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -16,6 +17,12 @@ from vibeserve.report.sections import Cell, Column, Diff, Link, Mono, Pill
 
 #: Units that change with the size of the number (ms or s), or that are part of how it is read (12 %, 3×).
 _UNIT_IN_CELL = frozenset({"", "s", "B", "B/s", "FLOP", "FLOPs", "FLOP/s", "%", "×"})
+
+
+#: Text that is a number with at most a short unit.
+_FIGURE = re.compile(r"[-+−–]?[\d.,]+(e[-+]?\d+)?\s?(%|×|[nµm]?s|[kMGTP]?(B|FLOPs?)(/s)?)?|–")
+#: Code up to so many letters is never broken over lines.
+_SHORT = 40
 
 
 def inline(text: str) -> Markup:
@@ -69,7 +76,8 @@ def cell(value: Cell, unit: str = "") -> Markup:
         case Link():
             return link(value)
         case Mono():
-            return Markup("<code>{}</code>").format(value.text)
+            short = Markup(' class="short"') if len(value.text) <= _SHORT else Markup("")
+            return Markup("<code{}>{}</code>").format(short, value.text)
         case Chart():
             return Markup(value.wide)
         case Quantity():
@@ -119,8 +127,13 @@ def align_of(column: Column, rows: Sequence[Sequence[Cell]], position: int) -> L
     if column.align != "auto":
         return column.align
     values = [row[position] for row in rows if position < len(row) and row[position] is not None]
-    numeric = values and all(isinstance(v, int | float | Quantity) and not isinstance(v, bool) for v in values)
-    return "right" if numeric else "left"
+    return "right" if values and all(_is_figure(value) for value in values) else "left"
+
+
+def _is_figure(value: Cell) -> bool:
+    if isinstance(value, str):
+        return bool(_FIGURE.fullmatch(value))
+    return isinstance(value, int | float | Quantity) and not isinstance(value, bool)
 
 
 def diff_lines(diff: Diff) -> Iterator[tuple[str, str]]:
