@@ -6,6 +6,7 @@ knowledge.Index.standard().search("how do I transpose a tile")
 knowledge.explain(open("log-neuron-cc.txt").read())
 """
 
+from vibeserve.knowledge.artifacts import Artifacts, latest_workdir, read_artifacts
 from vibeserve.knowledge.catalogue import (
     ErrorEntry,
     Flag,
@@ -23,8 +24,10 @@ from vibeserve.knowledge.catalogue import (
 from vibeserve.knowledge.explain import Match, explain
 from vibeserve.knowledge.index import Found, Index
 from vibeserve.knowledge.pages import Page, built_in, markdown_pages
+from vibeserve.knowledge.symbols import Symbol, find_symbol, symbols
 
 __all__ = [
+    "Artifacts",
     "ErrorEntry",
     "Flag",
     "Found",
@@ -32,6 +35,7 @@ __all__ = [
     "Match",
     "Page",
     "Signature",
+    "Symbol",
     "Task",
     "areas",
     "built_in",
@@ -39,9 +43,13 @@ __all__ = [
     "explain",
     "find_error",
     "find_flag",
+    "find_symbol",
     "flags",
+    "latest_workdir",
     "markdown_pages",
     "near",
+    "read_artifacts",
     "signatures",
+    "symbols",
     "tasks",
 ]

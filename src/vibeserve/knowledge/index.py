@@ -16,6 +16,7 @@ from typing import Any
 import vibeserve
 from vibeserve.base.errors import InputError
 from vibeserve.base.paths import cache_dir
+from vibeserve.knowledge import catalogue, symbols
 from vibeserve.knowledge.pages import Page, built_in, markdown_pages
 from vibeserve.knowledge.query import expand, names_in
 
@@ -72,16 +73,14 @@ class Index:
         self.path = path
 
     @classmethod
-    def standard(cls, more: Iterable[Page] = ()) -> Index:
-        """The index of all built-in pages and `more`, built where the cache has none of these pages yet."""
-        pages = [*built_in(), *more]
-        key = hashlib.sha256(
-            "\x1e".join(f"{page.id}\x1f{page.title}\x1f{page.body}\x1f{page.words}" for page in pages).encode()
-        )
-        path = cache_dir() / "docs" / f"{vibeserve.__version__}-{key.hexdigest()[:16]}.sqlite"
-        index = cls(path)
-        if not path.exists():
-            index.build(pages)
+    def standard(cls) -> Index:
+        """The index of all built-in pages; built where the cache has none for these data files yet."""
+        files = sorted(path for path in catalogue.DATA.parent.rglob("*") if path.suffix in (".yaml", ".md", ".py"))
+        stamp = "\x1f".join(f"{path.name}:{path.stat().st_size}:{path.stat().st_mtime_ns}" for path in files)
+        key = hashlib.sha256(stamp.encode()).hexdigest()[:16]
+        index = cls(cache_dir() / "docs" / f"{vibeserve.__version__}-{key}.sqlite")
+        if not index.path.exists():
+            index.build([*built_in(), *symbols.pages()])
         return index
 
     def build(self, pages: Iterable[Page]) -> None:

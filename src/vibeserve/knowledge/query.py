@@ -134,7 +134,7 @@ def expand(text: str) -> str:
         if "_" in word:
             terms += [_term(part) for part in word.split("_") if len(part) > 2]
     for group in _SYNONYMS:
-        if any(word == item or word.rstrip("s") == item for word in chosen for item in group[:2]):
+        if any(re.search(rf"\b{re.escape(item)}s?\b", text.lower()) for item in group[:2]):
             terms += [_term(item) for item in group]
     return " OR ".join(dict.fromkeys(term for term in terms if term))
 

@@ -1,0 +1,66 @@
+"""`vibeserve nki explain|artifacts`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vibeserve import knowledge
+from vibeserve.base.errors import InputError
+from vibeserve.cli.output import JsonFlag, note, print_json, print_table
+
+
+def explain(
+    message: Annotated[
+        str, typer.Argument(help="A message, a log file such as log-neuron-cc.txt, or - for standard input.")
+    ],
+    as_json: JsonFlag = False,
+) -> None:
+    """Explain a compiler message, an exception or a log: what it means, what to do, and the likely line."""
+    if message == "-":
+        text = sys.stdin.read()
+    elif len(message) < 4096 and "\n" not in message and Path(message).is_file():
+        text = Path(message).read_text(encoding="utf-8", errors="replace")
+    else:
+        text = message
+    if not text.strip():
+        raise InputError("nothing to explain", hint="give a message, a log file, or - and the text on standard input")
+    found = knowledge.explain(text)
+    if as_json:
+        print_json({"matches": [item.document() for item in found]})
+        return
+    if not found:
+        note("no known code or message in it: try 'vibeserve docs search' with its words")
+    for item in found:
+        where = f" ({item.file}:{item.line})" if item.file else ""
+        print(f"{item.code}: {item.title}{where}")
+        for cause in item.cause:
+            print(f"  - {cause}")
+        for fix in item.fix:
+            print(f"  → {fix}")
+        print()
+
+
+def artifacts(
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR|latest", help="A compiler work directory, or the newest one.")
+    ] = "latest",
+    as_json: JsonFlag = False,
+) -> None:
+    """Say what lies in a compiler's work directory: files, errors, warnings, pass times, memory figures."""
+    found = knowledge.read_artifacts(knowledge.latest_workdir() if directory == "latest" else Path(directory))
+    if as_json:
+        print_json(found.document())
+        return
+    print_table(["file", "what it is"], [[item.path, item.what] for item in found.files])
+    for item in found.errors:
+        print(f"error: {item['text']}")
+        if item["code"]:
+            print(f"  {item['code']}: {item['title']}")
+    for text in found.warnings[:20]:
+        print(f"warning: {text}")
+    if found.passes:
+        print_table(["pass", "seconds"], [[item["name"], f"{item['seconds']:.2f}"] for item in found.passes[:15]])
