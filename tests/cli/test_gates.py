@@ -43,7 +43,8 @@ def test_check(cli, tmp_path):
         assert "hint: " in err
 
 
-def test_bench(cli, tmp_path):
+def test_bench(cli, tmp_path, monkeypatch):
+    monkeypatch.setattr("vibeserve.measure.noise.OTHERS_CORES", 100.0)  # other tests may run beside this one
     with start(tmp_path, "a") as server, start(tmp_path, "b", "--ttft-s", "0.02") as slower:
         kept = tmp_path / "kept" / "bench.json"
         code, out, _ = cli(
@@ -68,6 +69,7 @@ def test_bench(cli, tmp_path):
         assert document["ttft_s"] is None
         assert document["ttft_s_reason"] == "benchmark.py does not say"
         assert document["improvement"] is None
+        assert document["improvement_reason"]
         assert json.loads(kept.read_text())["output_tokens_per_s"] == document["value"]
         arguments = [
             "--url",
@@ -83,13 +85,10 @@ def test_bench(cli, tmp_path):
         ]
         code, out, err = cli("bench", MINI, *arguments)
         assert code == 0
-        assert "improvement: " in out
-        assert "(95 %: " in out
+        ratio = float(out.partition("improvement: ")[2].partition(" times")[0])
+        assert ratio > 1
+        assert "5 pairs)" in out
         assert f"pair 5 of 5: {server.url}: " in err
-        code, out, _ = cli("bench", MINI, *arguments, "--json")
-        better = json.loads(out)["improvement"]
-        assert better["pairs"] == 5
-        assert better["ratio"] > 1
 
 
 def test_a_server_that_fails_has_no_value(cli, tmp_path):

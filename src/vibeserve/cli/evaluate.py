@@ -1,0 +1,63 @@
+"""`vibeserve evaluate`: every gate on a candidate that you made."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vibeserve.base.errors import InputError
+from vibeserve.cli.output import JsonFlag, note, print_json, print_table
+
+
+def evaluate(
+    bundle: Annotated[str, typer.Argument(metavar="BUNDLE", help="A bundle's directory, or a packaged one's name.")],
+    candidate: Annotated[Path, typer.Option(help="The candidate's directory, with its candidate.toml.")],
+    against: Annotated[Path | None, typer.Option(help="Another candidate; without it, the bundle's reference.")] = None,
+    pairs: Annotated[int | None, typer.Option(help="Pairs of windows, at least 5.")] = None,
+    window: Annotated[float | None, typer.Option(min=0.1, help="Seconds of load in a window.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of prompts, probes and order; without it, drawn.")] = None,
+    model_dir: Annotated[Path | None, typer.Option(help="The model's directory; without it, the bundle's.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Keep every log and document in this directory.")] = None,
+    trust_remote_code: Annotated[bool, typer.Option(help="Let the model's own code run.")] = False,
+    json: JsonFlag = False,
+) -> int:
+    """Put a candidate that you made through every gate: start, check, probe, measure.
+
+    Exit 0: kept, or no better than the other; 1: rejected, or failed.
+    """
+    from vibeserve.measure import DEFAULT_PAIRS, DEFAULT_WINDOW_S, MIN_PAIRS
+    from vibeserve.search.evaluate import evaluate as run
+    from vibeserve.targets import materialize, read_bundle
+
+    target = read_bundle(bundle)
+    if pairs is not None and pairs < MIN_PAIRS:
+        raise InputError(f"--pairs {pairs} is too few for an interval", hint=f"measure at least {MIN_PAIRS}")
+    weights = model_dir or materialize(target, trust_remote_code=trust_remote_code, note=note)
+    if not weights.is_dir():
+        raise InputError(f"there is no model directory {weights}", hint="leave --model-dir out to materialise it")
+    with tempfile.TemporaryDirectory(prefix="vibeserve-evaluate-") as folder:
+        found = run(
+            target,
+            candidate,
+            weights,
+            output_dir=output or Path(folder),
+            seed=secrets.randbits(31) if seed is None else seed,
+            pairs=pairs or DEFAULT_PAIRS,
+            window_s=window or DEFAULT_WINDOW_S,
+            against=against,
+            trust_remote_code=trust_remote_code,
+            told=note,
+        )
+    if json:
+        print_json(found.document())
+    else:
+        words = {True: "ok", False: "FAILED", None: "not run"}
+        print_table(["gate", "", "detail"], [(gate.name, words[gate.ok], gate.detail[:140]) for gate in found.gates])
+        print(f"{found.verdict}: {found.reason}")
+        for line in found.comparison.notes if found.comparison else ():
+            note(line)
+    return 1 if found.rejected else 0

@@ -1,0 +1,219 @@
+"""Every gate on a candidate that somebody made by hand: started, checked, probed, and measured against another."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vibeserve.base.errors import CheckError
+from vibeserve.base.processes import ProcessRunner
+from vibeserve.judge import Integrity, probe
+from vibeserve.measure import (
+    Comparison,
+    RunError,
+    RunningServer,
+    StartError,
+    Window,
+    compare,
+    launch,
+    read_candidate,
+    reference_candidate,
+    run_checker,
+)
+from vibeserve.targets import Bundle
+
+
+@dataclass(frozen=True)
+class GateOutcome:
+    """One gate; `ok` None: it was not run, and `detail` says why."""
+
+    name: str
+    ok: bool | None
+    detail: str
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What became of a candidate. `value` is its median over the pairs; `verdict` is one of a run's."""
+
+    candidate: str
+    verdict: str
+    reason: str
+    gates: tuple[GateOutcome, ...]
+    value: float | None = None
+    comparison: Comparison | None = None
+
+    @property
+    def rejected(self) -> bool:
+        """Rejected by a gate, or failed; being no better is neither."""
+        return self.verdict not in ("kept", "not-better")
+
+    def document(self) -> dict[str, Any]:
+        """The JSON of `evaluate`."""
+        better = self.comparison
+        improvement = None
+        if better is not None:
+            improvement = {"ratio": better.ratio, "ci95": better.ci95, "pairs": better.pairs}
+        document = {
+            "candidate": self.candidate,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "gates": [vars(gate) for gate in self.gates],
+            "value": self.value,
+            "improvement": improvement,
+        }
+        if better is None:
+            return document | {"value_reason": self.reason, "improvement_reason": self.reason}
+        return document | {"noisy": better.noisy, "notes": list(better.notes)}
+
+
+@dataclass
+class _Course:
+    """A candidate on its way through the gates."""
+
+    bundle: Bundle
+    model_dir: Path
+    seed: int
+    output_dir: Path
+    told: Callable[[str], None]
+    runner: ProcessRunner | None
+    gates: list[GateOutcome] = field(default_factory=list)
+
+    def note(self, name: str, ok: bool | None, detail: str) -> None:
+        """Record a gate, and say it."""
+        self.gates.append(GateOutcome(name, ok, detail))
+        self.told(f"{name}: {'ok' if ok else 'not run' if ok is None else 'FAILED'}: {detail}")
+
+    def start(self, directory: Path, name: str) -> RunningServer:
+        """Launch a server. Raises StartError."""
+        return launch(directory, self.model_dir, log_dir=self.output_dir / name, runner=self.runner)
+
+
+def evaluate(
+    bundle: Bundle,
+    candidate: Path,
+    model_dir: Path,
+    *,
+    output_dir: Path,
+    seed: int,
+    pairs: int,
+    window_s: float,
+    against: Path | None = None,
+    trust_remote_code: bool = False,
+    told: Callable[[str], None] = lambda text: None,
+    runner: ProcessRunner | None = None,
+) -> Evaluation:
+    """Put a candidate's directory through every gate; it is measured against `against`, else against the reference.
+
+    The gates: start, check, the judge's probes (with the reference as their oracle), integrity (nothing of the evaluator
+    or the model has changed), and pairs of windows. `output_dir` gets every log and document.
+
+    Raises InputError for a candidate that cannot be read, CheckError where the *other* server fails: that says nothing
+    about the candidate.
+    """
+    read_candidate(candidate)
+    course = _Course(bundle, model_dir, seed, output_dir, told, runner)
+    reference = reference_candidate(bundle, trust_remote_code=trust_remote_code)
+    integrity = Integrity(bundle, model_dir)
+    before = integrity.digests()
+
+    def ended(verdict: str, reason: str, comparison: Comparison | None = None) -> Evaluation:
+        value = statistics.median(comparison.values_b) if comparison else None
+        return Evaluation(str(candidate), verdict, reason, tuple(course.gates), value, comparison)
+
+    with ExitStack() as running:
+        try:
+            server = running.enter_context(course.start(candidate, "candidate"))
+        except StartError as failure:
+            course.note("start", False, failure.message)
+            return ended("failed-start", failure.message)
+        course.note("start", True, f"ready after {server.ready_s:.1f} s")
+        try:
+            rejected = _check(course, server) or _probe(course, server, reference)
+            if rejected is not None:
+                return ended(*rejected)
+            changed = _changed(before, integrity.digests())
+            course.note("integrity", not changed, changed or f"{len(before)} digests as they were")
+            if changed:
+                return ended("rejected-integrity", changed)
+            other = running.enter_context(_other(course, against or reference))
+            comparison = _measure(course, other, server, pairs, window_s)
+        except RunError as failure:
+            course.note("run", False, failure.message)
+            return ended("failed-run", failure.message)
+        changed = _changed(before, integrity.digests())
+    if changed:
+        course.note("integrity", False, f"during the measurement: {changed}")
+        return ended("rejected-integrity", changed)
+    low, high = comparison.ci95 or (1.0, 1.0)
+    words = (
+        f"{comparison.ratio:.4g} times {'the other' if against else 'the reference'} (95 %: {low:.4g} to {high:.4g})"
+    )
+    course.note("measure", comparison.better, words)
+    return ended("kept" if comparison.better else "not-better", words, comparison)
+
+
+def _check(course: _Course, server: RunningServer) -> tuple[str, str] | None:
+    """(verdict, reason) where the checker does not pass."""
+    output = course.output_dir / "check.json"
+    result = run_checker(
+        course.bundle, server.url, course.model_dir, output=output, seed=course.seed, runner=course.runner
+    )
+    server.require_alive()
+    course.note("check", result.ok if result.ran else None, result.detail)
+    if not result.ran:
+        return "failed-run", f"the checker could not be run: {result.detail}"
+    return None if result.ok else ("rejected-accuracy", result.detail)
+
+
+def _probe(course: _Course, server: RunningServer, reference: Path) -> tuple[str, str] | None:
+    """(verdict, reason) where a probe fails; the reference runs meanwhile, for what only it can say."""
+    with _other(course, reference, "oracle") as oracle:
+        found = probe(course.bundle, server.url, seed=course.seed, oracle_url=oracle.url)
+    server.require_alive()
+    for one in found:
+        course.note(f"probe {one.name}", one.ok, one.detail)
+    failed = [f"{one.name}: {one.detail}" for one in found if one.ok is False]
+    return ("rejected-integrity", "; ".join(failed)) if failed else None
+
+
+def _other(course: _Course, directory: Path, name: str = "against") -> RunningServer:
+    """The server that the candidate is laid beside. Raises CheckError: its failure is no verdict on the candidate."""
+    try:
+        return course.start(directory, name)
+    except StartError as failure:
+        raise CheckError(f"the server to compare with did not start: {failure.message}", hint=failure.hint) from failure
+
+
+def _measure(course: _Course, other: RunningServer, server: RunningServer, pairs: int, window_s: float) -> Comparison:
+    def told(window: Window) -> None:
+        name = "candidate" if window.side == "b" else "the other"
+        course.told(f"pair {window.pair + 1} of {pairs}: {name}: {window.result.value:.5g} {course.bundle.metric.unit}")
+
+    try:
+        return compare(
+            course.bundle,
+            course.model_dir,
+            other,
+            server,
+            pairs=pairs,
+            window_s=window_s,
+            seed=course.seed,
+            output_dir=course.output_dir / "windows",
+            runner=course.runner,
+            on_window=told,
+        )
+    except RunError as failure:
+        if other.url in failure.message or other.failure() is not None:
+            raise CheckError(f"the server to compare with failed: {failure.message}", hint=failure.hint) from failure
+        raise
+
+
+def _changed(before: dict[str, str], after: dict[str, str]) -> str:
+    """What differs between two sets of digests, in words; empty where nothing does."""
+    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    return f"changed while it ran: {', '.join(names[:5])}" if names else ""

@@ -1,0 +1,113 @@
+"""evaluate, as a user types it: each verdict, and mistakes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vibeserve.measure import fake_server
+
+MINI = Path(__file__).parents[1] / "measure" / "data" / "mini"
+
+
+@pytest.fixture
+def evaluate(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("VIBESERVE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("vibeserve.measure.noise.OTHERS_CORES", 100.0)  # other tests may run beside this one
+    (tmp_path / "model").mkdir()
+
+    def run(candidate, *more):
+        words = ["evaluate", MINI, "--candidate", candidate, "--model-dir", tmp_path / "model", "--seed", 1]
+        return cli(*words, "--pairs", 5, "--window", 0.4, "--json", *more)
+
+    return run
+
+
+@pytest.fixture
+def fake(tmp_path):
+    def make(name, *settings):
+        directory = tmp_path / name
+        directory.mkdir()
+        words = ["python", "-P", fake_server.__file__, *settings]
+        (directory / "candidate.toml").write_text(f"start = {json.dumps(words)}\nready_timeout_s = 20\n")
+        return directory
+
+    return make
+
+
+def test_a_better_candidate_is_kept(evaluate, fake, tmp_path):
+    code, out, err = evaluate(fake("fast", "--ttft-s", "0.0005", "--tpot-s", "0.0001"), "--output", tmp_path / "kept")
+    document = json.loads(out)
+    assert (code, document["verdict"]) == (0, "kept")
+    assert document["improvement"]["ratio"] > document["improvement"]["ci95"][0] > 1
+    assert document["improvement"]["pairs"] == 5
+    assert document["value"] > 0
+    assert [gate["name"] for gate in document["gates"]] == ["start", "check", "probe probes", "integrity", "measure"]
+    assert [gate["ok"] for gate in document["gates"]] == [True, True, None, True, True]
+    assert "pair 5 of 5: candidate: " in err
+    assert (tmp_path / "kept" / "candidate" / "server.log").exists()
+    assert (tmp_path / "kept" / "windows" / "pair-05-b.json").exists()
+
+
+def test_no_better_than_another(evaluate, fake):
+    code, out, _ = evaluate(fake("slow", "--ttft-s", "0.02"), "--against", fake("other", "--ttft-s", "0.001"))
+    document = json.loads(out)
+    assert (code, document["verdict"]) == (0, "not-better")
+    assert document["improvement"]["ratio"] < 1
+    assert "times the other" in document["reason"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "verdict", "said"),
+    [
+        (("--fault", "early-exit"), "failed-start", "cannot load the model"),
+        (("--fault", "wrong-tokens"), "rejected-accuracy", "token ids differ"),
+        (("--fault", "half-close"), "rejected-accuracy", "IncompleteRead"),
+        (("--fault", "die", "--after", "6"), "failed-run", "the server died: exit code 9"),
+        (("--fault", "error-500", "--after", "4"), "failed-run", "requests failed"),
+    ],
+)
+def test_every_rejection_has_its_verdict_and_reason(evaluate, fake, settings, verdict, said):
+    code, out, err = evaluate(fake("bad", *settings))
+    document = json.loads(out)
+    assert (code, document["verdict"]) == (1, verdict)
+    assert said in document["reason"]
+    assert document["value"] is None
+    assert document["improvement"] is None
+    assert document["value_reason"]
+    assert any(gate["ok"] is False for gate in document["gates"])
+    assert "Traceback" not in err
+
+
+def test_a_candidate_that_touches_the_evaluator_is_caught(evaluate, tmp_path):
+    directory = tmp_path / "sly"
+    directory.mkdir()
+    (directory / "candidate.toml").write_text('start = ["python", "server.py"]\nready_timeout_s = 20\n')
+    (directory / "server.py").write_text(
+        "import pathlib, sys\n"
+        "from vibeserve.measure.fake_server import main\n"
+        "model = pathlib.Path(sys.argv[sys.argv.index('--model-dir') + 1])\n"
+        "(model / 'weights.bin').write_bytes(b'mine')\n"
+        "sys.exit(main())\n"
+    )
+    code, out, _ = evaluate(directory)
+    document = json.loads(out)
+    assert (code, document["verdict"]) == (1, "rejected-integrity")
+    assert document["reason"] == "changed while it ran: model/weights.bin"
+
+
+def test_another_that_fails_is_no_verdict_on_the_candidate(evaluate, fake):
+    code, _, err = evaluate(fake("good"), "--against", fake("broken", "--fault", "early-exit"))
+    assert code == 1
+    assert "error: the server to compare with did not start" in err
+
+
+def test_mistakes(evaluate, fake, tmp_path):
+    assert evaluate(tmp_path / "nowhere")[0] == 2
+    code, out, _ = evaluate(fake("x"), "--pairs", 4)
+    assert code == 2
+    assert "too few for an interval" in json.loads(out)["error"]["message"]
+    (tmp_path / "x" / "candidate.toml").write_text('start = ["python"]\nstrat = 1\n')
+    code, out, _ = evaluate(tmp_path / "x")
+    assert code == 2
+    assert "unknown key 'strat'" in json.loads(out)["error"]["message"]
