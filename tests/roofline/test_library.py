@@ -58,14 +58,14 @@ case(
     },
     B=B, N=N, G=G, T=T, H=H,
 )  # fmt: skip
-N, S, H, Q = 4, 64, 16, 16
+N, S, H, L = 4, 64, 16, 16
 case(
     "flash-attention", "trn2", 2,
     {
-        "flash": (4 * N * S * S * H, 2 * (2 * N * S * H + 2 * (S // Q) * N * S * H)),
+        "flash": (4 * N * S * S * H, 2 * (2 * N * S * H + 2 * (S // L) * N * S * H)),
         "naive": (4 * N * S * S * H, 2 * 4 * N * S * H + 2 * (4 + 2) * N * S * S),
     },
-    N=N, S=S, H=H, Q=Q,
+    N=N, S=S, H=H, L=L,
 )  # fmt: skip
 case(
     "rmsnorm", "trn2", 2,
@@ -95,15 +95,15 @@ case(
     },
     R=R, D=D, F=F, E=E, K=K,
 )  # fmt: skip
-N, C, K, H, W = 2, 8, 6, 10, 12
-y, win = N * K * H * W, C * 9
+N, C, K, H, V = 2, 8, 6, 10, 12
+y, win = N * K * H * V, C * 9
 case(
     "conv2d", "h100", None,
     {
-        "direct": (2 * y * win, 2 * (N * C * H * W + K * win + y)),
-        "unfolded": (2 * y * win, 2 * (N * C * H * W + K * win + y + 2 * N * H * W * win)),
+        "direct": (2 * y * win, 2 * (N * C * H * V + K * win + y)),
+        "unfolded": (2 * y * win, 2 * (N * C * H * V + K * win + y + 2 * N * H * V * win)),
     },
-    N=N, C=C, K=K, H=H, W=W,
+    N=N, C=C, K=K, H=H, V=V,
 )  # fmt: skip
 B, L, D, N = 2, 32, 24, 4
 state = B * L * D * N
@@ -187,7 +187,7 @@ def test_every_operation_runs_as_it_stands(path):
 
 
 def test_transposes_by_matmul_are_counted_apart():
-    found = analyze("flash-attention", sizes={"S": 256, "N": 4, "Q": 64}).variant("flash")
+    found = analyze("flash-attention", sizes={"S": 256, "N": 4, "L": 64}).variant("flash")
     elements = 4 * 256 * 256
     assert found.numbers.transpose_flops == elements * 2 * 128
     assert found.bounds.work == 4 * elements * 128

@@ -155,7 +155,7 @@ class Count:
             if not isinstance(times, int):
                 raise InputError(
                     f"{tensor} would cross {float(times):g} times as a {word}, which is not whole",
-                    hint="choose sizes that divide, or round in the file: ceil(S / Q)",
+                    hint="choose sizes that divide, or round in the file: ceil(S / L)",
                 )
         totals = self._totals
         moves = [poly.evaluate(names) for poly in totals["moves"].values()]

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from vibeserve.base.errors import InputError
+from vibeserve.hardware import bytes_of
 from vibeserve.roofline.analysis import Analysis, VariantAnalysis
-from vibeserve.roofline.explain import Term, describe, in_powers, search
+from vibeserve.roofline.explain import Fit, Term, describe, in_powers, search
 from vibeserve.roofline.poly import Number
 
 _SHOWN = 8
@@ -174,13 +175,20 @@ def _profile(name: str, data_path: Path | None) -> dict[str, Reading]:
 def compare(analysis: Analysis, readings: Mapping[str, Mapping[str, Reading]]) -> tuple[Comparison, ...]:
     """Every measured metric beside its count."""
     return tuple(
-        _compare(analysis.variant(name), metric, reading)
+        _compare(analysis.variant(name), metric, reading, metrics)
         for name, metrics in readings.items()
         for metric, reading in metrics.items()
     )
 
 
-def _compare(variant: VariantAnalysis, metric: str, reading: Reading) -> Comparison:
+def _useful(metrics: Mapping[str, Reading]) -> Fraction | None:
+    """Measured FLOPs that are no transposes, where both are there: what the measured intensity is made of."""
+    if "hardware_flops" in metrics and "transpose_flops" in metrics:
+        return metrics["hardware_flops"].value - metrics["transpose_flops"].value
+    return metrics["flops"].value if "flops" in metrics else None
+
+
+def _compare(variant: VariantAnalysis, metric: str, reading: Reading, metrics: Mapping[str, Reading]) -> Comparison:
     kind = _METRICS[metric]
     counted = _counted(variant)[kind]
     difference = reading.value - counted
@@ -193,14 +201,12 @@ def _compare(variant: VariantAnalysis, metric: str, reading: Reading) -> Compari
     if kind == "time":
         agrees = reading.value >= counted
         upper = variant.bounds.t_upper
-        share = float(counted / reading.value) if reading.value else 0.0
-        note = f"{share:.1%} of the lower bound's speed" + (
-            "" if reading.value <= upper else "; above the upper bound too"
-        )
+        note = f"{float(reading.value / counted):.3g} times the lower bound"
+        note += "" if reading.value <= upper else ", above the upper bound too"
         note = note if agrees else "below the lower bound: the count, the machine or the measurement is wrong"
     elif not agrees:
-        excess, wide, unit = _excess(variant, kind, reading, counted)
-        fits, count = _explain(variant, kind, excess, wide)
+        excess, wide, unit = _excess(variant, kind, reading, counted, _useful(metrics))
+        fits, count = _explain(variant, kind, excess, wide, _transposes(variant, metrics))
         note = _note(count, excess, unit)
         scale = _whole_factor(variant, reading, counted)
         if scale:
@@ -239,13 +245,18 @@ def _counted(variant: VariantAnalysis) -> dict[str, Fraction]:
 Range = tuple[Fraction, Fraction]
 
 
-def _excess(variant: VariantAnalysis, kind: str, reading: Reading, counted: Fraction) -> tuple[Range, Range, str]:
-    """The difference in bytes or FLOPs: as the printed digit rounds, and within one unit of it."""
+def _excess(
+    variant: VariantAnalysis, kind: str, reading: Reading, counted: Fraction, useful: Fraction | None
+) -> tuple[Range, Range, str]:
+    """The difference in bytes or FLOPs: as the printed digit rounds, and within one unit of it.
+
+    An intensity gives bytes through the useful FLOPs that were measured, or through those counted.
+    """
     if kind != "intensity":
         off = reading.value - counted
         unit = "FLOPs" if "flops" in kind else "bytes"
         return (off - reading.unit / 2, off + reading.unit / 2), (off - reading.unit, off + reading.unit), unit
-    work, moved = Fraction(variant.bounds.work), Fraction(variant.bounds.bytes)
+    work, moved = useful or Fraction(variant.bounds.work), Fraction(variant.bounds.bytes)
 
     def moved_at(intensity: Fraction) -> Fraction:
         return work / max(intensity, reading.unit / 1000) - moved
@@ -255,28 +266,49 @@ def _excess(variant: VariantAnalysis, kind: str, reading: Reading, counted: Frac
     return near, (moved_at(value + reading.unit), moved_at(value - reading.unit)), "bytes"
 
 
-def _explain(variant: VariantAnalysis, kind: str, near: Range, wide: Range) -> tuple[list[Explanation], int]:
+def _transposes(variant: VariantAnalysis, metrics: Mapping[str, Reading]) -> bool:
+    """Whether something is transposed by the matmul array: counted, or seen as FLOPs beyond the count."""
+    total = metrics.get("hardware_flops")
+    more = total is not None and total.value - Fraction(variant.bounds.work) > total.unit
+    return bool(variant.numbers.transpose_flops) or more
+
+
+def _explain(
+    variant: VariantAnalysis, kind: str, near: Range, wide: Range, transposes: bool
+) -> tuple[list[Explanation], int]:
     flops = "flops" in kind
     less = wide[1] < 0
     low, high = (-wide[1], -wide[0]) if less else wide
-    terms, word = (_flop_terms(variant), "transposed") if flops else (_byte_terms(variant), "traffic")
+    terms, word = (_flop_terms(variant), "transposed") if flops else (_byte_terms(variant, transposes), "traffic")
     tiles = _tiles(variant)
     found = search(terms, low, high, tiles, near=(min(map(abs, near)), max(map(abs, near))))
     rows = variant.over.machine.array.rows if variant.over.machine.array else 0
-    by_value: dict[int, list[tuple[str, str]]] = {}
+    by_value: dict[int, list[Fit]] = {}
     for fit in found:
-        by_value.setdefault(fit.value, []).append(describe(fit, tiles))
+        by_value.setdefault(fit.value, []).append(fit)
     explanations = []
-    for value, ways in by_value.items():
-        what, formula = ways[0]
+    for value, fits in by_value.items():
+        what, formula = describe(fits[0], tiles)
         if flops and rows:
             text = f"{in_powers(value // (2 * rows))} elements {word}: {what}"
             formula = f"({formula}) × 2 × {rows}"
         else:
             text = f"{'not ' if less else 'extra '}{word}: {what}"
-        also = tuple(dict.fromkeys(way for way, _ in ways[1:6]))
+        ways = [describe(fit, tiles)[0] for fit in fits[1:6]]
+        also = tuple(dict.fromkeys([*_alike(fits[0], terms), *ways]))
         explanations.append(Explanation(text, formula, float(-value if less else value), also))
     return explanations[:_SHOWN], len(found)
+
+
+def _alike(fit: Fit, terms: list[Term]) -> list[str]:
+    """For each tensor of a fit that others of the same size could stand in for: which."""
+    named = {term.name for term, _ in fit.counts}
+    said = []
+    for term, _ in fit.counts:
+        others = [other.name for other in terms if other.size == term.size and other.name not in named]
+        if others:
+            said.append(f"{term.name} could be {' or '.join(others)}")
+    return said
 
 
 def _flop_terms(variant: VariantAnalysis) -> list[Term]:
@@ -286,8 +318,14 @@ def _flop_terms(variant: VariantAnalysis) -> list[Term]:
     return _terms(variant, lambda elements, _: elements * 2 * array.rows, with_bytes=False)
 
 
-def _byte_terms(variant: VariantAnalysis) -> list[Term]:
-    return _terms(variant, lambda elements, each: elements * each, with_bytes=True)
+def _byte_terms(variant: VariantAnalysis, transposes: bool) -> list[Term]:
+    found = _terms(variant, lambda elements, each: elements * each, with_bytes=True)
+    array = variant.over.machine.array
+    if array is not None and transposes:
+        each = bytes_of(variant.count.operation.dtype)
+        size = array.rows * array.rows * each
+        found.append(Term("the identity", f"{float(each):g}·{array.rows}·{array.rows}", int(size)))
+    return found
 
 
 def _terms(variant: VariantAnalysis, size: Callable[[Fraction, Fraction], Fraction], with_bytes: bool) -> list[Term]:
@@ -337,7 +375,8 @@ def _note(count: int, excess: Range, unit: str) -> str:
     largest = max(abs(low), abs(high))
     scale, prefix = next((pair for pair in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if largest >= pair[0]), (1.0, ""))
     name = f"{prefix}{'B' if unit == 'bytes' and prefix else unit}"
-    said = f"excess {low / scale:.5g} to {high / scale:.5g} {name}"
+    ends = [f"{low / scale:.5g}", f"{high / scale:.5g}"]
+    said = f"excess {' to '.join(dict.fromkeys(ends))} {name}"
     if count == 0:
         return f"{said}: no small combination of the operation's tensors fits"
     if count == 1:

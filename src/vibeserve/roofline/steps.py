@@ -120,12 +120,12 @@ def _answer(given: Derivation) -> Iterator[Step]:
     )
     yield _step("Peak", "P", "", found.peak, "FLOP/s", "derived below")
     yield _step("Bandwidth", "BW", "", found.bandwidth, "bytes/s", "derived below")
-    yield _step("Compute time", "T compute = W ÷ P", f"{w} ÷ {short(found.peak)}", found.t_compute, "s")
-    yield _step("Memory time", "T memory = Q ÷ BW", f"{q} ÷ {short(found.bandwidth)}", found.t_memory, "s")
+    yield _step("Compute time", "T_compute = W ÷ P", f"{w} ÷ {short(found.peak)}", found.t_compute, "s")
+    yield _step("Memory time", "T_memory = Q ÷ BW", f"{q} ÷ {short(found.bandwidth)}", found.t_memory, "s")
     low, high = duration(float(found.t_lower)), duration(float(found.t_upper))
     yield Step(
         "Time bounds",
-        "max(T compute, T memory) ≤ T ≤ T compute + T memory",
+        "max(T_compute, T_memory) ≤ T ≤ T_compute + T_memory",
         f"{low} ≤ T ≤ {high}",
         float(found.t_lower),
         "s",

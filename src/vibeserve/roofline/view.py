@@ -31,6 +31,7 @@ from vibeserve.roofline.poly import group
 from vibeserve.roofline.steps import Step
 
 _SHOWN = 5
+_TIMES = ("total_time", "latency_s")
 _PARTS = {
     "sizes": "Sizes",
     "answer": "The answer",
@@ -117,8 +118,9 @@ def _summary(analysis: Analysis, charts: bool) -> Section:
 def _measured_cells(item: Comparison | None) -> list[str]:
     if item is None:
         return ["", ""]
-    value = duration(item.measured) if item.metric in ("total_time", "latency_s") else _figure(item.measured)
-    return [value, "agrees to the last digit" if item.agrees and not item.note else f"{item.relative_difference:+.2%}"]
+    if item.metric in _TIMES:
+        return [duration(item.measured), f"{item.measured / item.counted:.3g} × the lower bound"]
+    return [_figure(item.measured), "agrees to the last digit" if item.agrees else f"{item.relative_difference:+.2%}"]
 
 
 def _figure(value: float) -> str:
@@ -172,15 +174,16 @@ def _changes(variant: VariantAnalysis) -> list[Block]:
 def _measured(analysis: Analysis) -> Section:
     blocks: list[Block] = []
     for item in analysis.measured:
+        show = duration if item.metric in _TIMES else _figure
         if item.agrees:
             said = item.note or "the printed digits agree"
             blocks.append(
                 Text(
-                    f"{item.variant}, {item.metric}: counted {_figure(item.counted)}, measured {_figure(item.measured)}: {said}."
+                    f"{item.variant}, {item.metric}: counted {show(item.counted)}, measured {show(item.measured)}: {said}."
                 )
             )
             continue
-        head = f"{item.variant}, {item.metric}: counted {_figure(item.counted)}, measured {_figure(item.measured)} ({item.relative_difference:+.2%})"
+        head = f"{item.variant}, {item.metric}: counted {show(item.counted)}, measured {show(item.measured)} ({item.relative_difference:+.2%})"
         if not item.explanations:
             blocks.append(Callout(f"{item.note}.", head, "warn"))
             continue
