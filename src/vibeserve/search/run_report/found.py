@@ -195,7 +195,7 @@ def asked(document: dict[str, Any]) -> Section:
         ("Architecture", as_text(goal.get("architecture"))),
         ("Target hardware", as_text(goal.get("hardware") or "this machine")),
         ("Candidates may compute in", as_text(goal.get("dtypes"))),
-        ("Workload", as_text(goal.get("workload_features"))),
+        ("Workload", _workload(document, goal)),
         ("Agent", as_text(request.get("agent"))),
         ("Budget", minutes(request["budget_s"]) if request.get("budget_s") else "no limit of time"),
         ("Rounds at most", as_text(request.get("rounds") or "as many as pay")),
@@ -213,6 +213,23 @@ def asked(document: dict[str, Any]) -> Section:
     if goal.get("objective"):
         blocks.append(Details("The objective as it was written", [Code(str(goal["objective"]), "markdown")]))
     return Section("What was asked", blocks, anchor="asked")
+
+
+def _workload(document: dict[str, Any], goal: dict[str, Any]) -> str:
+    """Tokens of a request and requests at once, as the benchmark's first window told them."""
+    facts = document.get("facts") or {}
+    words = [
+        f"{facts[f'workload.{name}']['value']:g} {label}"
+        for name, label in (
+            ("prompt_tokens", "prompt tokens"),
+            ("output_tokens", "output tokens"),
+            ("shared_prefix_tokens", "of them shared"),
+            ("concurrency", "requests at once"),
+            ("rate", "requests/s"),
+        )
+        if facts.get(f"workload.{name}", {}).get("value")
+    ]
+    return ", ".join([*words, *(goal.get("workload_features") or [])]) or "–"
 
 
 def confirmed(document: dict[str, Any]) -> Section | None:
