@@ -59,7 +59,7 @@ def floor(document: dict[str, Any]) -> Section:
         )
     lead = "What every serving system on this kind of hardware must have, before anything is tried for the workload."
     table = Table(
-        ["Technique", "State", Column("Why", wrap=True)], rows, empty="the agent of this run keeps no floor list"
+        ["Technique", "State", Column("Why", wrap=True)], rows, empty="the agent of this run has listed none"
     )
     return Section("The floor", [table], lead=lead, anchor="floor")
 
