@@ -10,7 +10,9 @@ import typer
 from vibeserve.base.errors import EXIT_DOES_NOT_HOLD, EXIT_OK
 from vibeserve.cli.output import JsonFlag, note, print_json
 
-BundleArgument = Annotated[str, typer.Argument(metavar="BUNDLE", help="A bundle's directory, or a packaged one's name.")]
+BundleArgument = Annotated[
+    str, typer.Argument(metavar="BUNDLE", help="A bundle's directory, or a packaged one's name.")
+]
 
 
 def validate(bundle: BundleArgument, json: JsonFlag = False) -> int:
@@ -32,7 +34,9 @@ def validate(bundle: BundleArgument, json: JsonFlag = False) -> int:
 
 def materialize(
     bundle: BundleArgument,
-    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Allow code that the model brings.")] = False,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Allow code that the model brings.")
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Try the sources again instead of using the cache.")] = False,
     json: JsonFlag = False,
 ) -> int:
@@ -46,7 +50,9 @@ def materialize(
     link = target.reference / "model"
     linked = str(link) if link.exists() and link.resolve() == Path(folder).resolve() else None
     if json:
-        print_json({"bundle": target.slug, "model_id": target.meta.model_id, "path": folder, "link": linked, "facts": facts})
+        print_json(
+            {"bundle": target.slug, "model_id": target.meta.model_id, "path": folder, "link": linked, "facts": facts}
+        )
         return EXIT_OK
     print(f"{target.meta.model_id}: {facts.parameters / 1e6:.1f} M parameters, {facts.architecture}")
     print(folder)

@@ -118,18 +118,18 @@ def _known_keys(section: list[str]) -> list[str]:
 
 
 def line_of(text: str, keys: list[str]) -> int | None:
-    """The line (from 1) on which a key, or else its table, is written; None where it is not found."""
-    table = ""
-    found = None
+    """The line (from 1) on which a key, or else its table, is written; None where neither is found."""
+    table: list[str] = []
+    nearest = None
     for number, line in enumerate(text.splitlines(), 1):
         if header := re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line):
-            table = header.group(1).strip("\"' ")
-            if keys and table == keys[0] and found is None:
-                found = number
-                if len(keys) == 1:
-                    return number
-        elif key := re.match(r"\s*[\"']?([\w.-]+)[\"']?\s*=", line):
-            full = [*([table] if table else []), *key.group(1).split(".")]
-            if full[: len(keys)] == keys[: len(full)] and len(full) >= min(len(keys), 2):
+            table = [part.strip("\"' ") for part in header.group(1).split(".")]
+            if table == keys:
                 return number
-    return found
+            if nearest is None and table == keys[: len(table)]:
+                nearest = number
+        elif key := re.match(r"\s*[\"']?([\w.-]+)[\"']?\s*=", line):
+            full = [*table, *key.group(1).split(".")]
+            if full == keys[: len(full)] and len(full) > len(table):
+                return number
+    return nearest

@@ -40,7 +40,7 @@ SIX_CONTENTS = (
             "say which machine the server is for"),
     Content("primary metric with direction", rf"(?is)(metric|headline|optimi[sz]e|benchmark).*({_HIGHER}|{_LOWER})|({_HIGHER}|{_LOWER})",
             "name the metric in backticks, and 'higher is better' or 'lower is better'"),
-    Content("API shape", r"(?i)(/v1/[a-z/]+|websocket|wss?://|\bapi\b|VibeServeModel|@nki\.jit)",
+    Content("API shape", r"(?i)(/v1/[a-z/]+|websocket|wss?://|openai-compatible|VibeServeModel|@nki\.jit)",
             "name the endpoints, such as /v1/completions"),
     Content("accuracy requirement", r"(?i)(accuracy|checker|token ids?|exact|similarity|word error)",
             "say that the accuracy checker must pass, and how strictly it compares"),

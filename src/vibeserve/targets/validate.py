@@ -254,7 +254,8 @@ def _benchmark_help(subject: _Subject) -> str | None:
 
 
 def _has_flag(text: str, flag: str) -> bool:
-    return re.search(rf"{re.escape(flag)}(?![\w-])", text) is not None
+    """Whether a help text defines `flag`: in its list of options, not only somewhere in its prose."""
+    return re.search(rf"(?m)^\s+(-[\w-]+(,| [A-Z_.]+,)\s*)*{re.escape(flag)}(?![\w-])", text) is not None
 
 
 def _flags(subject: _Subject) -> str | None:

@@ -143,13 +143,15 @@ class Prompts:
     """Prompts of an exact length, from a seed, with a share that is fresh in this run."""
 
     def __init__(self, tokens: Tokens, chat: bool, args: argparse.Namespace, length: int, label: str):
-        self.tokens, self.chat, self.length = tokens, chat, length
+        self.tokens, self.chat, self.length = tokens, chat, length + args.shared_prefix
         self.every = round(1 / args.fresh_share) if args.fresh_share > 0 else 0
         self.keys = (f"{args.seed}/{label}", f"{args.fresh_seed}/fresh/{label}")
         self.shared = ""
         if args.shared_prefix:
             generator = random.Random(f"{args.seed}/{args.fresh_seed}/shared/{label}")
-            self.shared = self._words(generator, args.shared_prefix)
+            self.shared = self._words(generator, args.shared_prefix - 24)
+            while len(tokens.ids(self.shared)) < args.shared_prefix:
+                self.shared += f" {generator.choice(_PAD)}"
         self._made: dict[int, Prompt] = {}
 
     def get(self, index: int) -> Prompt:
@@ -172,14 +174,14 @@ class Prompts:
 
         def build(middle: str) -> tuple[Prompt, int]:
             prompt = Prompt(index, name, self.length, fresh)
-            body = f"{self.shared}{code} {name}:{middle} "
             if self.chat:
+                system = self.shared or f"Desk {code}."
                 ask = f"Write a long story about a {person} named {name}."
-                prompt.messages = [{"role": "system", "content": f"{self.shared}Desk {code}."}] if not self.shared else [
-                    {"role": "system", "content": self.shared}]  # fmt: skip
-                prompt.messages.append({"role": "user", "content": f"{name}:{middle} {ask}" if middle else ask})
+                user = f"{name}:{middle} {ask}" if middle else ask
+                prompt.messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
                 return prompt, len(self.tokens.chat_ids(prompt.messages))
-            prompt.text = f"{body}The long story of {name} the {person}. One morning {name}"
+            story = f"The long story of {name} the {person}. One morning {name}"
+            prompt.text = f"{self.shared}{code} {name}:{middle} {story}"
             return prompt, len(self.tokens.ids(prompt.text, special=True))
 
         prompt, count = build("")
@@ -550,7 +552,8 @@ def _count(call: Call, tokens: Tokens) -> None:
     else:
         call.ids = None
     if call.ids is None:
-        call.tokens, call.counted_by = len(tokens.ids(call.text)), "text, tokenised by the client"
+        call.tokens = len(tokens.ids(call.text))
+        call.counted_by = "text, tokenised by the client" if call.text else ""
     elif call.tokens >= 8 and sum(item in tokens.special for item in call.ids) > call.tokens / 2:
         call.error = call.error or "token ids: most of them are special tokens, which have no text"
 

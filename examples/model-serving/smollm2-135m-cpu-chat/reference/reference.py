@@ -10,7 +10,6 @@ in it is slowed down on purpose. Requests wait for their turn in the order in wh
 from __future__ import annotations
 
 import argparse
-import collections
 import json
 import select
 import signal
@@ -20,7 +19,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -60,32 +59,6 @@ class Request:
 
 
 # ---------------------------------------------------------------------------------------------------- the model
-
-
-class Queue:
-    """A lock that is given in the order of asking; a thread that no longer wants it is passed over."""
-
-    def __init__(self) -> None:
-        self._waiting: collections.deque[object] = collections.deque()
-        self._changed = threading.Condition()
-
-    @contextmanager
-    def turn(self, gone: Callable[[], bool]) -> Iterator[bool]:
-        """Wait for the turn; gives False where `gone()` became true meanwhile."""
-        ticket = object()
-        with self._changed:
-            self._waiting.append(ticket)
-            while self._waiting[0] is not ticket:
-                self._changed.wait(0.2)
-                if gone():
-                    break
-            mine = self._waiting[0] is ticket
-        try:
-            yield mine and not gone()
-        finally:
-            with self._changed:
-                self._waiting.remove(ticket)
-                self._changed.notify_all()
 
 
 class Answer:
@@ -141,7 +114,10 @@ class Model:
         self.end_ids = set(ends if isinstance(ends, list) else [] if ends is None else [ends])
         self.context = int(getattr(self.model.config, "max_position_embeddings", 0) or 1 << 30)
         self.vocab = int(self.model.config.vocab_size)
-        self.queue = Queue()
+        # One thread generates, so that requests take turns in the order in which they came; a thread for each would
+        # give each its own pool of OpenMP threads, which slows all of them down.
+        self.turns = ThreadPoolExecutor(max_workers=1, thread_name_prefix="generate")
+        self.stopping = threading.Event()
 
     def decode(self, ids: list[int]) -> str:
         """The text of `ids`, special tokens left out."""
@@ -367,7 +343,9 @@ class Handler(BaseHTTPRequestHandler):
         }  # fmt: skip
 
     def gone(self) -> bool:
-        """Whether the client has left: its side of the connection is closed and nothing is left to read."""
+        """Whether the answer is no longer wanted: the client's side is closed with nothing left to read, or we stop."""
+        if self.model.stopping.is_set():
+            return True
         try:
             ready, _, _ = select.select([self.connection], [], [], 0)
             return bool(ready) and self.connection.recv(1, socket.MSG_PEEK) == b""
@@ -382,11 +360,13 @@ class Handler(BaseHTTPRequestHandler):
             "created": int(time.time()),
             "model": self.name,
         }
-        with self.model.queue.turn(self.gone) as ours:
-            if not ours:
-                self.close_connection = True
-                return
-            answers = self.stream(request, chat, base) if request.stream else self.collect(request)
+
+        def work() -> list[tuple[Answer, str]]:
+            if self.gone():
+                return []
+            return self.stream(request, chat, base) if request.stream else self.collect(request)
+
+        answers = self.model.turns.submit(work).result()
         generated = sum(len(answer.ids) for answer, _ in answers)
         usage = {
             "prompt_tokens": len(request.prompt_ids),
@@ -481,11 +461,17 @@ def serve(model: Model, name: str, host: str, port: int) -> None:
     """Serve until SIGTERM or SIGINT."""
     handler = type("BoundHandler", (Handler,), {"model": model, "name": name, "started": int(time.time())})
     server = Server((host, port), handler)
+
+    def stop(*_: Any) -> None:
+        model.stopping.set()
+        threading.Thread(target=server.shutdown, daemon=True).start()
+
     for sign in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(sign, lambda *_: threading.Thread(target=server.shutdown, daemon=True).start())
+        signal.signal(sign, stop)
     print(f"reference: {name} on http://{host}:{server.server_address[1]}", file=sys.stderr, flush=True)
     server.serve_forever(poll_interval=0.1)
     server.server_close()
+    model.turns.shutdown(cancel_futures=True)
 
 
 def default_model_dir() -> Path:

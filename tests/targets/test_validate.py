@@ -1,0 +1,144 @@
+"""`vibeserve validate`: a good bundle passes, and each fault is found by the check that is there for it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vibeserve.targets import Validation, packaged_bundles, validate
+
+
+def _verdicts(result: Validation) -> dict[str, bool | None]:
+    return {check.name: check.ok for check in result.checks}
+
+
+@pytest.mark.parametrize("name", sorted(packaged_bundles()))
+def test_every_packaged_bundle_is_valid(name):
+    result = validate(name)
+    assert result.ok, [check for check in result.checks if check.ok is False]
+    assert all(check.detail for check in result.checks if check.ok is None)
+    if name == "smollm2-135m-cpu-chat":
+        assert set(_verdicts(result).values()) == {True}
+
+
+def _edit(name: str, old: str, new: str) -> Callable[[Path], None]:
+    def apply(bundle: Path) -> None:
+        text = (bundle / name).read_text()
+        assert old in text
+        (bundle / name).write_text(text.replace(old, new))
+
+    return apply
+
+
+def _cut(name: str) -> Callable[[Path], None]:
+    return lambda bundle: (bundle / name).unlink()
+
+
+def _append(name: str, text: str) -> Callable[[Path], None]:
+    return lambda bundle: (bundle / name).write_text((bundle / name).read_text() + text)
+
+
+def _outside_link(bundle: Path) -> None:
+    (bundle.parent / "secret.txt").write_text("x")
+    (bundle / "benchmark" / "data.txt").symlink_to(bundle.parent / "secret.txt")
+
+
+def _drop_section(heading: str) -> Callable[[Path], None]:
+    def apply(bundle: Path) -> None:
+        path = bundle / "OBJECTIVE.md"
+        path.write_text(re.sub(rf"(?ms)^(- \*\*|## ){heading}.*?(?=^(- \*\*|## )|\Z)", "", path.read_text()))
+
+    return apply
+
+
+FAULTS = [
+    (_cut("accuracy_checker/README.md"), "layout", "accuracy_checker/README.md"),
+    (_append("bundle.toml", "\n[metrics]\n"), "bundle.toml", "unknown key 'metrics'"),
+    (_edit("reference/meta.json", '"task": "text-generation",', ""), "meta.json", "task"),
+    (_append("reference/meta.json", "}"), "json and toml", "reference/meta.json"),
+    (_append("benchmark/benchmark.py", "\ndef broken(:\n"), "py_compile", "benchmark/benchmark.py"),
+    (_outside_link, "paths stay in the bundle", "benchmark/data.txt"),
+    (_append("accuracy_checker/checker.py", "\nDATA = '../../other/reference/model'\n"), "paths stay in the bundle", "checker.py:"),
+    (_append("benchmark/benchmark.py", "\nDATA = '/home/me/data.json'\n"), "paths stay in the bundle", "/home/me"),
+    (_drop_section("API"), "objective", "API shape"),
+    (_drop_section("Not allowed"), "objective", "disallowed shortcuts"),
+    (_edit("OBJECTIVE.md", "higher is better", "lower is better"), "metric and direction", "OBJECTIVE.md lower"),
+    (_edit("bundle.toml", '"output_tokens_per_s"', '"request_throughput"'), "metric and direction", "request_throughput"),
+    (_edit("accuracy_checker/checker.py", "import argparse\n", "import argparse\nimport torch\n"), "checker --help", "torch"),
+    (_edit("benchmark/benchmark.py", "import argparse\n", "import argparse\nimport numpy\n"), "benchmark --help", "numpy"),
+    (_edit("benchmark/benchmark.py", '"--duration"', '"--seconds", dest="duration"'), "benchmark flags", "--duration"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fault", "check", "words"), FAULTS, ids=[f"{i}-{c}" for i, (_, c, _) in enumerate(FAULTS)])
+def test_each_fault_is_found(copied, fault, check, words):
+    fault(copied)
+    result = validate(copied, run_scripts=False)
+    assert not result.ok
+    found = next(c for c in result.checks if c.name == check)
+    assert found.ok is False
+    assert words in found.detail
+
+
+def test_a_metric_that_the_output_lacks(copied):
+    for name in ("bundle.toml", "OBJECTIVE.md"):
+        _edit(name, "output_tokens_per_s", "tokens_per_joule")(copied)
+    result = validate(copied)
+    found = next(c for c in result.checks if c.name == "metric in a sample output")
+    assert found.ok is False
+    assert "tokens_per_joule" in found.detail
+
+
+def test_a_checker_that_passes_everything(copied):
+    (copied / "accuracy_checker" / "checker.py").write_text(
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--url')\np.add_argument('--model-dir')\np.parse_args()\n"
+    )
+    found = next(c for c in validate(copied).checks if c.name == "checker rejects a constant server")
+    assert found.ok is False
+    assert "alike" in found.detail
+
+
+def test_what_cannot_be_tried_says_not_run_and_does_not_pass(copied):
+    _edit("bundle.toml", '"openai-chat"', '"openai-images"')(copied)
+    verdicts = _verdicts(validate(copied))
+    assert verdicts["metric in a sample output"] is None
+    assert verdicts["checker rejects a constant server"] is None
+
+
+def test_a_bundle_to_the_letter_of_the_seed(copied):
+    (copied / "bundle.toml").unlink()
+    shutil.rmtree(copied / "reference" / "model", ignore_errors=True)
+    result = validate(copied)
+    assert result.ok, result.checks
+    assert _verdicts(result)["bundle.toml"] is None
+    assert _verdicts(result)["metric in a sample output"] is True
+
+
+def test_the_second_bundle_copied_with_another_metric(copied):
+    _edit("bundle.toml", 'name = "output_tokens_per_s"\nunit = "tokens/s"\ndirection = "higher"',
+          'name = "p95_latency_s"\nunit = "s"\ndirection = "lower"')(copied)  # fmt: skip
+    _edit("OBJECTIVE.md", "`output_tokens_per_s`, higher is better", "`p95_latency_s`, lower is better")(copied)
+    assert validate(copied).ok
+
+
+def test_the_verb(copied, cli):
+    code, out, _ = cli("validate", copied, "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["ok"] is True
+    assert {"name", "ok", "detail"} <= set(document["checks"][0])
+    _append("bundle.toml", "\nxyz = 1\n")(copied)
+    (copied / "accuracy_checker" / "checker.py").unlink()
+    (copied / "benchmark" / "benchmark.py").unlink()
+    code, out, _ = cli("validate", copied)
+    assert code == 1
+    assert "FAIL" in out
+    assert "xyz" in out
+    code, _, err = cli("validate", copied / "nothing")
+    assert code == 2
+    assert "error:" in err
