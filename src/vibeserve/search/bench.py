@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from vibeserve.agents.agent import Fact
+from vibeserve.base.errors import InputError
 from vibeserve.base.provenance import Provenance
 from vibeserve.judge import Integrity, probe
 from vibeserve.measure import BenchResult, RunningServer, launch, measure_window, run_checker
-from vibeserve.search.counters import facts_between, scrape
+from vibeserve.measure.limits import Workload
+from vibeserve.measure.profile import Watching
+from vibeserve.search.counters import facts_of
+from vibeserve.search.fixed import limit_facts, roofline_facts
 from vibeserve.search.lab import Gate, Window
-from vibeserve.search.limit import cost_of, limit_facts, workload_of
 from vibeserve.targets import Bundle, ModelFacts
 
 _MEASURED = Provenance.MEASURED.value
@@ -119,10 +122,10 @@ class Bench:
 
     def observe(self, server: Any, *, seed: int, window_s: float, log: Path) -> Window:
         """A window with the server's counters taken around it. Raises RunError."""
-        before = scrape(server.running.url)
-        window, result = self._window(server, (), seed, window_s, log)
-        counted = facts_between(before, scrape(server.running.url))
-        return replace(window, facts={**self._figures(result), **self._counted(result), **counted})
+        with Watching(server.running) as watching:
+            window, result = self._window(server, (), seed, window_s, log)
+        facts = {**self._figures(result), **self._counted(result), **facts_of(watching.profile)}
+        return replace(window, facts=facts)
 
     def curve(self, server: Any, *, concurrency: int, seed: int, window_s: float, log: Path) -> Window:
         """A window at another number of requests at once. Raises RunError."""
@@ -171,18 +174,16 @@ class Bench:
 
     def _counted(self, result: BenchResult) -> dict[str, Fact]:
         """The limit of this workload, and where this server stands on the roofline."""
-        work = workload_of(result.document)
-        if work is None or self._model is None or self._machine is None:
+        if self._model is None or self._machine is None:
             return {}
-        facts = limit_facts(self._bundle.metric.name, self._machine, self._model, work, self._bundle.dtypes)
-        cost = cost_of(self._model, work, self._bundle.dtypes[0])
-        counted = Provenance.COUNTED.value
-        facts["roofline.intensity"] = Fact(cost.intensity, "FLOP/B", counted, "FLOPs / bytes of one output token")
+        try:
+            work = Workload.from_document(result.document)
+        except InputError:
+            return {}  # the benchmark does not describe its workload: there is nothing to count
+        facts = limit_facts(self._bundle, self._machine, self._model, work)
         tokens_per_s = result.document.get("output_tokens_per_s")
-        if isinstance(tokens_per_s, int | float):
-            source = "counted FLOPs of one output token × measured tokens/s"
-            facts["roofline.flops_per_s"] = Fact(cost.flops * tokens_per_s, "FLOP/s", counted, source)
-        return facts
+        measured = tokens_per_s if isinstance(tokens_per_s, int | float) else None
+        return facts | roofline_facts(facts, work, measured)
 
     def _relative(self, path: Path) -> str:
         return str(path.relative_to(self._directory)) if path.is_relative_to(self._directory) else str(path)

@@ -18,7 +18,7 @@ from vibeserve.base.jsonio import plain
 from vibeserve.hardware import THIS_MACHINE, Machine, detect, find, is_measured
 from vibeserve.measure import Fingerprint, fingerprint, reference_candidate
 from vibeserve.search.bench import Bench
-from vibeserve.search.limit import fixed_facts
+from vibeserve.search.fixed import fixed_facts
 from vibeserve.search.request import Request
 from vibeserve.search.start import Prepared
 from vibeserve.targets import Bundle, ModelFacts, materialize, model_facts, read_bundle, read_three
