@@ -93,6 +93,7 @@ class Task:
     related_errors: tuple[str, ...] = ()
     generations: tuple[str, ...] = ()
     notes: str = ""
+    asked: str = ""
     line: int = 0
 
 
@@ -152,8 +153,11 @@ def flags() -> dict[str, Flag]:
 @cache
 def tasks() -> tuple[Task, ...]:
     """Every task."""
-    where = lines_of("tasks.yaml")
-    return tuple(Task(line=where.get(entry["id"], 0), **_tuples(entry)) for entry in load("tasks.yaml")["tasks"])
+    where, asked = lines_of("tasks.yaml"), load("asked.yaml")
+    return tuple(
+        Task(line=where.get(entry["id"], 0), asked=asked.get(entry["id"], ""), **_tuples(entry))
+        for entry in load("tasks.yaml")["tasks"]
+    )
 
 
 def find_error(text: str) -> ErrorEntry:

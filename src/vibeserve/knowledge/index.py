@@ -139,9 +139,9 @@ class Index:
             raise InputError("nothing to search for", hint="vibeserve docs search WORDS")
         with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)) as db:
             ranked: dict[str, float] = {}
-            for name in names_in(words):
+            for name, weight in names_in(words).items():
                 for (page,) in db.execute("SELECT id FROM name WHERE name = ?", (name.lower(),)):
-                    ranked[page] = max(ranked.get(page, 0.0), 1000.0)
+                    ranked[page] = max(ranked.get(page, 0.0), weight)
             expression = expand(words)
             if expression:
                 rows = db.execute(

@@ -119,7 +119,7 @@ def _task(item: catalogue.Task) -> Page:
         source="knowledge/data/tasks.yaml",
         line=item.line,
         names=(item.id,),
-        words=item.group,
+        words=f"{item.group} {item.asked}",
     )
 
 

@@ -117,11 +117,17 @@ _NAME = re.compile(
 )
 
 
-def names_in(text: str) -> list[str]:
-    """Words of a question that may be exact names: codes, symbols, flags, variables; the whole question among them."""
-    found = [text.strip(), *_NAME.findall(text)]
-    short = [name.rpartition(".")[2] for name in found if "." in name]
-    return list(dict.fromkeys(name.strip("`'\"?.,:()") for name in [*found, *short]))
+_EXACT, _LAST_WORD = 1000.0, 8.0
+
+
+def names_in(text: str) -> dict[str, float]:
+    """Words of a question that may be exact names (codes, symbols, flags, variables; the whole question among them), with
+    what finding one is worth: much, but little for the last part of a dotted name, which may be another library's."""
+    found = dict.fromkeys([text.strip(), *_NAME.findall(text)], _EXACT)
+    for name in list(found):
+        if "." in name:
+            found.setdefault(name.rpartition(".")[2], _LAST_WORD)
+    return {name.strip("`'\"?.,:()"): weight for name, weight in found.items()}
 
 
 def expand(text: str) -> str:
