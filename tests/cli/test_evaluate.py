@@ -13,7 +13,7 @@ MINI = Path(__file__).parents[1] / "measure" / "data" / "mini"
 @pytest.fixture
 def evaluate(cli, tmp_path, monkeypatch):
     monkeypatch.setenv("VIBESERVE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("vibeserve.measure.noise.OTHERS_CORES", 100.0)  # other tests may run beside this one
+    monkeypatch.setattr("vibeserve.measure.noise.Load.disturbances", lambda *_: [])  # other tests may run beside this
     (tmp_path / "model").mkdir()
 
     def run(candidate, *more):

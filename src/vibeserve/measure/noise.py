@@ -11,7 +11,7 @@ from pathlib import Path
 # Above these a window counts as disturbed. Kernel threads and interrupts alone take a few hundredths of a core.
 OTHERS_CORES = 0.15
 STEAL_SHARE = 0.03
-SPEED_CHANGE = 0.10
+SLOWER = 0.75  # of the usual speed; a sibling thread that somebody uses takes as much
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
@@ -33,7 +33,7 @@ class Load:
             found.append(f"other processes used {self.others_cores:.2f} cores")
         if self.steal_share > STEAL_SHARE:
             found.append(f"the hypervisor took {self.steal_share:.1%} of the cores")
-        if usual_speed and abs(self.speed / usual_speed - 1.0) > SPEED_CHANGE:
+        if usual_speed and self.speed < SLOWER * usual_speed:
             found.append(f"the cores ran at {self.speed / usual_speed:.0%} of their usual speed")
         return found
 

@@ -1,0 +1,123 @@
+"""The verdict itself, on the noise of a real machine: how often equals are called better, how often a gain is found.
+
+`data/noise.json` holds pairs of windows on two equal fake servers, recorded by `record_noise.py`: `quiet` with nothing
+beside them, `shared` with other work on the same cores all the time.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from vibeserve.measure import DEFAULT_PAIRS, MIN_PAIRS, launch, order_of, paired_ratio, power
+
+HERE = Path(__file__).parent
+COMPARISONS = 400
+GAIN = 1.05
+
+
+def recording(name: str) -> list[dict]:
+    return json.loads((HERE / "data" / "noise.json").read_text())[name]["pairs"]
+
+
+def replay(pairs: list[dict], count: int, gain: float, seed: int) -> float:
+    """The share of 400 replayed comparisons that say "better", where b is `gain` times a.
+
+    Each takes `count` pairs that follow each other, as a comparison does. Which of two equal servers is called b is
+    drawn by chance.
+    """
+    chance = random.Random(seed)
+    better = 0
+    for _ in range(COMPARISONS):
+        first = chance.randrange(len(pairs) - count + 1)
+        a, b = ("a", "b") if chance.random() < 0.5 else ("b", "a")
+        taken = pairs[first : first + count]
+        better += paired_ratio([pair[a] for pair in taken], [pair[b] * gain for pair in taken]).better
+    return better / COMPARISONS
+
+
+@pytest.mark.parametrize("name", ["quiet", "shared"])
+@pytest.mark.parametrize("count", [MIN_PAIRS, DEFAULT_PAIRS, 10])
+def test_equals_are_hardly_ever_called_better(name, count):
+    assert replay(recording(name), count, 1.0, seed=1) <= 0.05
+
+
+def test_a_gain_of_5_percent_is_found_at_the_default_budget():
+    assert replay(recording("quiet"), DEFAULT_PAIRS, GAIN, seed=2) >= 0.80
+
+
+def test_a_large_gain_is_found_even_on_a_busy_machine():
+    assert replay(recording("shared"), DEFAULT_PAIRS, 3.0, seed=3) >= 0.80
+
+
+def test_the_recordings_are_noise_and_not_nothing():
+    for name in ("quiet", "shared"):
+        pairs = recording(name)
+        assert len(pairs) >= 40
+        found = paired_ratio([pair["a"] for pair in pairs], [pair["b"] for pair in pairs])
+        assert found.log_sd > 0.002
+        assert found.low < 1 < found.high
+        assert {pair["first"] for pair in pairs} == {"a", "b"}
+
+
+def test_the_table_in_the_documentation():
+    text = (HERE.parents[1] / "docs" / "measure.md").read_text()
+    for log_sd in (0.01, 0.02, 0.03, 0.04, 0.05):
+        cells = " | ".join(f"{power(GAIN, log_sd, pairs):.0%}" for pairs in (5, 6, 8, 12))
+        assert f"| {log_sd:.0%} | {cells} |" in text
+
+
+def servers(folder: Path, gain: float):
+    """Two fake servers whose tokens cost real computation; the second one's cost `gain` times less."""
+    sys.path.insert(0, str(HERE))
+    try:
+        import record_noise
+    finally:
+        sys.path.remove(str(HERE))
+    work = record_noise.SETTINGS["work"]
+    made = [
+        launch(
+            record_noise.fake_candidate(folder / name, **record_noise.SETTINGS | {"work": round(cost)}),
+            folder,
+            log_dir=folder / f"{name}-log",
+        )
+        for name, cost in (("a", work), ("b", work / gain))
+    ]
+    return record_noise, made
+
+
+def live(folder: Path, comparisons: int, pairs: int, window_s: float, gain: float) -> tuple[float, float]:
+    """(share that says "better", share of windows that stayed disturbed) of comparisons made here and now."""
+    record_noise, (a, b) = servers(folder, gain)
+    better = disturbed = 0
+    with a, b:
+        for number in range(comparisons):
+            values: dict[str, list[float]] = {"a": [], "b": []}
+            for sides in order_of(pairs, seed=number):
+                for side in sides:
+                    server, other = (a, b) if side == "a" else (b, a)
+                    value, load = record_noise.settled_window(server, [other], window_s)
+                    values[side].append(value)
+                    disturbed += bool(load.disturbances())
+            better += paired_ratio(values["a"], values["b"]).better
+    return better / comparisons, disturbed / (comparisons * pairs * 2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_live_equals_are_hardly_ever_called_better(tmp_path):
+    share, _ = live(tmp_path, COMPARISONS, MIN_PAIRS, window_s=0.15, gain=1.0)
+    assert share <= 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_live_a_gain_is_found(tmp_path):
+    share, disturbed = live(tmp_path, 20, DEFAULT_PAIRS, window_s=2.0, gain=1.0526)
+    if disturbed > 0.1:
+        pytest.skip(f"not run: other work disturbed {disturbed:.0%} of the windows")
+    assert share >= 0.80
