@@ -97,7 +97,7 @@ def test_whatever_is_added_is_found(sizes, data):
     terms = [Term(f"t{place}", f"T{place}", size * 1000 + place) for place, size in enumerate(sizes)]
     chosen = data.draw(st.sets(st.sampled_from(terms), min_size=1))
     total = sum(term.size for term in chosen)
-    found = search(terms, Fraction(total) - Fraction(1, 2), Fraction(total) + Fraction(1, 2))
+    found = search(terms, Fraction(total) - Fraction(1, 2), Fraction(total) + Fraction(1, 2)).fits
     assert total in {fit.value for fit in found}
     for fit in found:
         assert sum(term.size * n for term, n in fit.counts) == fit.value == total
@@ -106,11 +106,18 @@ def test_whatever_is_added_is_found(sizes, data):
 
 def test_explanations_read_well():
     terms = [Term("x", "R·D", 4), Term("y", "R·D", 4), Term("h", "R·F", 9)]
-    fits = search(terms, Fraction(17), Fraction(17))
+    fits = search(terms, Fraction(17), Fraction(17)).fits
     assert describe(fits[0], {}) == ("h, x and y", "R·F + R·D + R·D")
-    fits = search(terms[2:], Fraction(144), Fraction(144), {16: "row tiles"})
+    fits = search(terms[2:], Fraction(144), Fraction(144), {16: "row tiles"}).fits
     assert describe(fits[0], {16: "row tiles"}) == ("16 × h (16 = row tiles)", "16·R·F")
-    assert search(terms, Fraction(-5), Fraction(-1)) == []
+    assert search(terms, Fraction(-5), Fraction(-1)).fits == ()
+
+
+def test_a_search_that_stops_early_says_so():
+    many = [Term(f"t{place}", f"T{place}", 1000 + place) for place in range(40)]
+    found = search(many, Fraction(5000), Fraction(9000))
+    assert found.fits
+    assert not found.complete
     assert in_powers(20 * 2**20) == "20·2²⁰"
     assert in_powers(4097) == "4,097"
 
@@ -249,7 +256,10 @@ def test_command_line_forms(cli, tmp_path):
 
 def test_tool_is_the_same_json(cli):
     _, out, _ = cli("roofline", "vjepa2-mlp", "--set", "R=256", "--target", "trn2", "--lnc", 1, "--json")
-    assert tool("vjepa2-mlp", {"R": 256}, "trn2", 1) == json.loads(out)
+    for size in (256, 256.0, "256"):
+        assert tool("vjepa2-mlp", {"R": size}, "trn2", 1) == json.loads(out)
+    with pytest.raises(InputError, match="R = 'many' is not a number"):
+        tool("vjepa2-mlp", {"R": "many"})
 
 
 def test_the_command_needs_neither_torch_nor_numpy_nor_sympy():

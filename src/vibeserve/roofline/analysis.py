@@ -200,7 +200,7 @@ def analyze(
     operation = op if isinstance(op, Operation) else load(op)
     if dtype:
         operation = _recast(operation, canonical(dtype))
-    changed = dict(sizes or {})
+    changed = {name: _number(name, value) for name, value in (sizes or {}).items()}
     resolved = operation.sizes(changed)
     machine = target if isinstance(target, Machine) else hardware.get(target or operation.target or DEFAULT_TARGET)
     own = not target or (not isinstance(target, Machine) and machine.name == operation.target)
@@ -238,6 +238,16 @@ def analyze_variant(
     return VariantAnalysis(
         name, variant.about, counted, numbers, found, over, tuple(steps(derivation)), crossed, moved, derivation
     )
+
+
+def _number(name: str, value: object) -> Number:
+    """A size as it may come from JSON or a caller: 256, 256.0 or '256'. Raises InputError."""
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        return whole(Fraction(str(value)))
+    except (ValueError, ZeroDivisionError) as error:
+        raise InputError(f"{name} = {value!r} is not a number", hint="give a whole number") from error
 
 
 def _recast(op: Operation, dtype: str) -> Operation:

@@ -7,15 +7,15 @@ small multiples, then counts of tiles) and the caller says how many there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import log2
+from math import ceil, floor, log2
 
 from vibeserve.roofline.poly import SUPERSCRIPTS
 
-_MOST_NODES = 200_000
-_MOST_COST = 8.0
+_MOST_NODES = 60_000
+_BUDGETS = (3.0, 5.0, 8.0)
 _SMALL = range(1, 13)
 _OUTSIDE = 0.4
 
@@ -38,66 +38,101 @@ class Fit:
     cost: float
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The combinations that fit, the most natural first; `complete` where every one up to the largest cost was tried."""
+
+    fits: tuple[Fit, ...]
+    complete: bool
+
+
 def search(
     terms: Sequence[Term],
     low: Fraction,
     high: Fraction,
     tiles: Mapping[int, str] | None = None,
     near: tuple[Fraction, Fraction] | None = None,
-) -> list[Fit]:
+) -> Found:
     """Combinations of `terms` whose total lies between `low` and `high`, the most natural first.
 
-    `tiles` are larger counts that have a meaning (`{16: "R ÷ 128 row tiles"}`). Terms of one size stand for each other:
-    the first ones are named. What lies outside `near` (how the digit rounds) counts as a little less natural.
+    `tiles` are larger counts that have a meaning (`{16: "R ÷ 128 tiles"}`). Terms of one size stand for each other: the
+    first ones are named. What lies outside `near` (how the digit rounds) counts as a little less natural. The cheap
+    combinations are tried first, all of them, before the search goes on to dearer ones and gives up after a while.
     """
-    if high <= 0:
-        return []
+    most, least = floor(high), max(1, ceil(low))
+    if most < least:
+        return Found((), True)
     classes: dict[int, list[Term]] = {}
     for term in terms:
         if term.size > 0:
             classes.setdefault(term.size, []).append(term)
-    sizes = sorted(classes, reverse=True)
-    allowed = sorted({*_SMALL, *(tiles or {})})
-    found: list[Fit] = []
-    nodes = 0
-
-    def descend(place: int, left: Fraction, chosen: tuple[tuple[int, int], ...]) -> None:
-        nonlocal nodes
-        nodes += 1
-        slack = high - low
-        if chosen and left <= slack:
-            found.append(_fit(chosen, classes, tiles or {}))
-        if place == len(sizes) or nodes > _MOST_NODES:
-            return
-        for index in range(place, len(sizes)):
-            size = sizes[index]
-            if left < size:
-                continue
-            for n in allowed:
-                if n * size > left:
-                    break
-                step = (*chosen, (size, n))
-                if _cost(step, classes, tiles or {}) <= _MOST_COST:
-                    descend(index + 1, left - n * size, step)
-
-    descend(0, high, ())
+    hunt = _Hunt(classes, tiles or {}, least, most)
+    found: dict[tuple[tuple[int, int], ...], Fit] = {}
+    complete = True
+    for budget in _BUDGETS:
+        complete = hunt.run(budget, found)
+        if not complete:
+            break
     middle = (low + high) / 2
     inside = near or (low, high)
-    found.sort(
-        key=lambda fit: (
-            round(fit.cost + (0 if inside[0] <= fit.value <= inside[1] else _OUTSIDE), 6),
-            abs(fit.value - middle),
-        )
-    )
-    return found
+
+    def place(fit: Fit) -> tuple[float, Fraction]:
+        off = 0.0 if inside[0] <= fit.value <= inside[1] else _OUTSIDE
+        return round(fit.cost + off, 6), abs(fit.value - middle)
+
+    return Found(tuple(sorted(found.values(), key=place)), complete)
 
 
-def _fit(chosen: Iterable[tuple[int, int]], classes: Mapping[int, list[Term]], tiles: Mapping[int, str]) -> Fit:
-    chosen = tuple(chosen)
-    counts: list[tuple[Term, int]] = []
-    for size, n in chosen:
-        counts += _named(n, classes[size])
-    return Fit(tuple(counts), sum(size * n for size, n in chosen), _cost(chosen, classes, tiles))
+class _Hunt:
+    """The search itself: sizes from the largest down, each a number of times, while the cost allows."""
+
+    def __init__(self, classes: Mapping[int, list[Term]], tiles: Mapping[int, str], low: int, high: int):
+        self._classes = classes
+        self._sizes = sorted(classes, reverse=True)
+        self._counts = sorted({*_SMALL, *tiles})
+        self._tiles = tiles
+        self._slack, self._high = high - low, high
+        self._parts: dict[tuple[int, int], tuple[float, frozenset[int]]] = {}
+
+    def run(self, budget: float, found: dict[tuple[tuple[int, int], ...], Fit]) -> bool:
+        """Add every combination of at most `budget`; False where it gave up before the end."""
+        nodes = 0
+
+        def descend(
+            place: int, left: int, chosen: tuple[tuple[int, int], ...], cost: float, many: frozenset[int]
+        ) -> None:
+            nonlocal nodes
+            nodes += 1
+            if chosen and left <= self._slack:
+                found.setdefault(chosen, self._fit(chosen, cost + self._multiples(many)))
+            for index in range(place, len(self._sizes)):
+                size = self._sizes[index]
+                for n in self._counts:
+                    if n * size > left or nodes > _MOST_NODES:
+                        break
+                    own, multiples = self._part(size, n)
+                    together = many | multiples
+                    if cost + own + self._multiples(together) <= budget:
+                        descend(index + 1, left - n * size, (*chosen, (size, n)), cost + own, together)
+
+        descend(0, self._high, (), 0.0, frozenset())
+        return nodes <= _MOST_NODES
+
+    def _part(self, size: int, n: int) -> tuple[float, frozenset[int]]:
+        """Half a point for each tensor that `n` of a size takes, and the multiples that it needs."""
+        key = (size, n)
+        if key not in self._parts:
+            named = list(_named(n, self._classes[size]))
+            self._parts[key] = 0.5 * len(named), frozenset(times for _, times in named if times > 1)
+        return self._parts[key]
+
+    def _multiples(self, multiples: frozenset[int]) -> float:
+        """Each different multiple costs its length in bits and one; a count of tiles costs two."""
+        return sum(2.0 if n in self._tiles else 1 + log2(n) for n in multiples)
+
+    def _fit(self, chosen: tuple[tuple[int, int], ...], cost: float) -> Fit:
+        counts = tuple(pair for size, n in chosen for pair in _named(n, self._classes[size]))
+        return Fit(counts, sum(size * n for size, n in chosen), cost)
 
 
 def _named(n: int, members: list[Term]) -> Iterator[tuple[Term, int]]:
@@ -108,18 +143,6 @@ def _named(n: int, members: list[Term]) -> Iterator[tuple[Term, int]]:
         yield from ((term, n // len(members)) for term in members)
     else:
         yield members[0], n
-
-
-def _cost(chosen: tuple[tuple[int, int], ...], classes: Mapping[int, list[Term]], tiles: Mapping[int, str]) -> float:
-    """Half a point a tensor, and for each different multiple its length in bits; a count of tiles costs two."""
-    tensors = 0.0
-    multiples: set[int] = set()
-    for size, n in chosen:
-        for _, times in _named(n, classes[size]):
-            tensors += 0.5
-            if times > 1:
-                multiples.add(times)
-    return tensors + sum(2.0 if n in tiles else 1 + log2(n) for n in multiples)
 
 
 def describe(fit: Fit, tiles: Mapping[int, str]) -> tuple[str, str]:

@@ -206,8 +206,8 @@ def _compare(variant: VariantAnalysis, metric: str, reading: Reading, metrics: M
         note = note if agrees else "below the lower bound: the count, the machine or the measurement is wrong"
     elif not agrees:
         excess, wide, unit = _excess(variant, kind, reading, counted, _useful(metrics))
-        fits, count = _explain(variant, kind, excess, wide, _transposes(variant, metrics))
-        note = _note(count, excess, unit)
+        fits, count, complete = _explain(variant, kind, excess, wide, _transposes(variant, metrics))
+        note = _note(count, complete, excess, unit)
         scale = _whole_factor(variant, reading, counted)
         if scale:
             fits, note = [scale, *fits], f"{note}; or simply {scale.what}"
@@ -275,16 +275,16 @@ def _transposes(variant: VariantAnalysis, metrics: Mapping[str, Reading]) -> boo
 
 def _explain(
     variant: VariantAnalysis, kind: str, near: Range, wide: Range, transposes: bool
-) -> tuple[list[Explanation], int]:
+) -> tuple[list[Explanation], int, bool]:
     flops = "flops" in kind
     less = wide[1] < 0
     low, high = (-wide[1], -wide[0]) if less else wide
     terms, word = (_flop_terms(variant), "transposed") if flops else (_byte_terms(variant, transposes), "traffic")
     tiles = _tiles(variant)
-    found = search(terms, low, high, tiles, near=(min(map(abs, near)), max(map(abs, near))))
+    hunt = search(terms, low, high, tiles, near=(min(map(abs, near)), max(map(abs, near))))
     rows = variant.over.machine.array.rows if variant.over.machine.array else 0
     by_value: dict[int, list[Fit]] = {}
-    for fit in found:
+    for fit in hunt.fits:
         by_value.setdefault(fit.value, []).append(fit)
     explanations = []
     for value, fits in by_value.items():
@@ -297,7 +297,7 @@ def _explain(
         ways = [describe(fit, tiles)[0] for fit in fits[1:6]]
         also = tuple(dict.fromkeys([*_alike(fits[0], terms), *ways]))
         explanations.append(Explanation(text, formula, float(-value if less else value), also))
-    return explanations[:_SHOWN], len(found)
+    return explanations[:_SHOWN], len(hunt.fits), hunt.complete
 
 
 def _alike(fit: Fit, terms: list[Term]) -> list[str]:
@@ -370,7 +370,7 @@ def _whole_factor(variant: VariantAnalysis, reading: Reading, counted: Fraction)
     return None
 
 
-def _note(count: int, excess: Range, unit: str) -> str:
+def _note(count: int, complete: bool, excess: Range, unit: str) -> str:
     low, high = (float(end) for end in excess)
     largest = max(abs(low), abs(high))
     scale, prefix = next((pair for pair in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if largest >= pair[0]), (1.0, ""))
@@ -378,7 +378,9 @@ def _note(count: int, excess: Range, unit: str) -> str:
     ends = [f"{low / scale:.5g}", f"{high / scale:.5g}"]
     said = f"excess {' to '.join(dict.fromkeys(ends))} {name}"
     if count == 0:
-        return f"{said}: no small combination of the operation's tensors fits"
-    if count == 1:
+        more = "" if complete else " (the search stopped before the less natural ones)"
+        return f"{said}: no small combination of the operation's tensors fits{more}"
+    if count == 1 and complete:
         return f"{said}: one combination fits"
-    return f"{said}: {count} combinations fit, and the numbers cannot tell them apart"
+    least = "" if complete else "at least "
+    return f"{said}: {least}{count} combinations fit, and the numbers cannot tell them apart"
