@@ -46,6 +46,7 @@ class Guard:
         self.exit_code: int | None = None
         self.reason = ""
         self.next_memory_check_s = 0.0
+        self.woken = _wake_on_children()
         self.child = self._start()
 
     def _start(self) -> int:
@@ -122,11 +123,10 @@ class Guard:
             if self._over_memory():
                 self.reason = "memory"
                 return 0.0
-            try:
-                ready, _, _ = select.select([0], [], [], 0.1)
-            except InterruptedError:
-                continue
-            if ready:
+            ready, _, _ = select.select([0, self.woken], [], [], MEMORY_EVERY_S)
+            if self.woken in ready:
+                os.read(self.woken, 4096)
+            if 0 in ready:
                 data = os.read(0, 4096)
                 if not data:
                     self.reason = "orphaned"
@@ -179,6 +179,15 @@ class Guard:
             if time.monotonic() >= deadline:
                 return False
             time.sleep(0.01)
+
+
+def _wake_on_children() -> int:
+    """A pipe that becomes readable when a child ends: the guard sleeps until there is something to do."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    return reading
 
 
 def alive(process: Any) -> bool:
