@@ -18,6 +18,8 @@ from .weights import DTYPES, read_weights
 if TYPE_CHECKING:
     from .prefix_tree import PrefixTree
 
+DEFAULT_KV_BYTES = 1 << 30
+
 log = logging.getLogger(__name__)
 
 
@@ -60,7 +62,9 @@ def kv_size(config: ModelConfig, settings: Settings) -> tuple[int, int]:
     block_bytes = config.kv_bytes_per_token(element) * settings.block_size
     max_len = min(settings.max_model_len or config.max_positions, config.max_positions)
     full = -(-max_len // settings.block_size) * settings.max_batch
-    memory = settings.kv_memory_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
+    eighth = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
+    longest = -(-max_len // settings.block_size) * block_bytes
+    memory = settings.kv_memory_bytes or min(eighth, max(DEFAULT_KV_BYTES, longest))
     blocks = memory // block_bytes
     if not settings.kv_memory_bytes:
         blocks = min(blocks, full)

@@ -12,8 +12,8 @@ from .errors import SettingsError
 
 DTYPES = ("float32", "bfloat16")
 BACKENDS = ("torch", "compiled", "auto")
-TABLES = ("engine", "http")
-"""`engine.toml` has these tables; `[http]` is read by the HTTP front."""
+TABLES = ("engine", "http", "transformers")
+"""`engine.toml` has these tables; `[http]` is read by the HTTP front, `[transformers]` chooses transformers' own models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,8 @@ class Settings:
     - `max_batch_tokens`: tokens of one step, decode and prefill together; a longer prompt is cut into chunks.
     - `chunked_prefill`: off means that a prompt is computed whole, in one step, whatever the budget.
     - `block_size`: tokens in a KV block (16 with the compiled back end).
-    - `kv_memory_bytes`: 0 means what `max_batch` sequences of `max_model_len` need, at most a quarter of the memory.
+    - `kv_memory_bytes`: 0 means 1 GiB (or one sequence of `max_model_len`, whichever is more), but
+      no more than `max_batch` such sequences need, nor than an eighth of the memory. All of it is taken at start.
     - `max_model_len`: 0 means the model's own limit.
     - `prefix_cache`: keep full blocks of finished requests and share them by radix tree.
     - `threads`: 0 means the cores that this process may run on.
@@ -106,7 +107,9 @@ def read_tables(path: Path) -> dict[str, dict[str, Any]]:
     for key, value in document.items():
         if key not in TABLES or not isinstance(value, dict):
             raise SettingsError(f"{path} has an unknown key {key!r}", f"known tables: {', '.join(TABLES)}")
-    return {name: dict(document.get(name, {})) for name in TABLES}
+    return {name: dict(document[name]) for name in TABLES if name in document} | {
+        name: {} for name in ("engine", "http") if name not in document
+    }
 
 
 def read_settings(path: Path) -> Settings:

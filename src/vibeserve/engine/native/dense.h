@@ -42,6 +42,13 @@ struct Float {
     using cache = float;
     static constexpr int STEP = 1;
     static void put(float* x, int k, int rows, int row, float value) { x[size_t(k) * rows + row] = value; }
+    // Sixteen k from `k` (a multiple of 16) on.
+    static void put16(float* x, int k, int rows, int row, F16 values) {
+        float v[LANES];
+        store(v, values);
+        x += size_t(k) * rows + row;
+        for (int i = 0; i < LANES; i++) x[i * rows] = v[i];
+    }
     static float weight_of(float x) { return x; }
     static float weight_of(bf16 x) { return widen(x); }
 };
@@ -53,6 +60,14 @@ struct Brain {
     static void put(float* x, int k, int rows, int row, float value) {
         reinterpret_cast<bf16*>(x)[(size_t(k / 2) * rows + row) * 2 + (k & 1)] = narrow(value);
     }
+    static void put16(float* x, int k, int rows, int row, F16 values) {
+        bf16 pairs[LANES];
+        float v[LANES / 2];
+        narrow(pairs, values);
+        std::memcpy(v, pairs, sizeof v);
+        x += size_t(k / 2) * rows + row;
+        for (int i = 0; i < LANES / 2; i++) x[i * rows] = v[i];
+    }
     static bf16 weight_of(float x) { return narrow(x); }
     static bf16 weight_of(bf16 x) { return x; }
 };
@@ -61,21 +76,26 @@ struct Brain {
 #define VS_BF16 "avx512_bf16"
 #endif
 
+// What a kernel fetches into the cache while it computes: `lines` lines a step, from `from` on.
+struct Fetch {
+    const char* from;
+    int lines;
+};
+
 // ROWS rows against one panel over `steps` steps of k: c[row][32] is continued, or begun where `first`.
-// Fetches the weights `ahead` bytes further on while it computes.
 template <class P, int ROWS>
 inline void block_kernel(const float* __restrict x, const typename P::weight* __restrict w, int steps, bool first,
-                         float* __restrict c, size_t ahead) {
+                         float* __restrict c, Fetch fetch) {
     F16 lo[ROWS], hi[ROWS];
     for (int r = 0; r < ROWS; r++) {
         lo[r] = first ? splat(0) : load(c + r * PANEL);
         hi[r] = first ? splat(0) : load(c + r * PANEL + LANES);
     }
     for (int s = 0; s < steps; s++) {
-        const char* line = reinterpret_cast<const char*>(w) + ahead;
-        if (ahead) {
-            __builtin_prefetch(line);
-            __builtin_prefetch(line + 64);
+        if (fetch.lines) {
+            __builtin_prefetch(fetch.from);
+            if (fetch.lines > 1) __builtin_prefetch(fetch.from + 64);
+            fetch.from += 128;
         }
         if constexpr (P::STEP == 1) {
             F16 a = load(w), b = load(w + LANES);
@@ -119,7 +139,7 @@ inline void block_kernel(const float* __restrict x, const typename P::weight* __
 }
 
 template <class P>
-using BlockKernel = void (*)(const float*, const typename P::weight*, int, bool, float*, size_t);
+using BlockKernel = void (*)(const float*, const typename P::weight*, int, bool, float*, Fetch);
 
 template <class P, int... R>
 BlockKernel<P> kernel_for(int rows, std::integer_sequence<int, R...>) {
@@ -178,9 +198,12 @@ struct Matrix {
             for (int b = 0; b < blocks.count; b++) {
                 int rows = blocks.size(b);
                 auto kernel = kernel_for<P>(rows, std::make_integer_sequence<int, MAX_ROWS>());
-                size_t ahead = b == 0 ? STRIDE * (blocks.count == 1 ? 32 : now) : 0;
+                // The weights of the next chunk, spread over the passes so that memory is busy all the time.
+                const char* next = reinterpret_cast<const char*>(w + done * PANEL * P::STEP);
+                Fetch fetch{next + STRIDE * 48, 2};
+                if (blocks.count > 1) fetch = {next + STRIDE * now + 64 * b, b < 2 ? 1 : 0};
                 kernel(x.block(blocks, b) + done * rows, w + done * PANEL * P::STEP, now, done == 0,
-                       out + size_t(blocks.start(b)) * PANEL, ahead);
+                       out + size_t(blocks.start(b)) * PANEL, fetch);
             }
         }
     }

@@ -113,7 +113,9 @@ void Model<P>::norm(const float* weight, const RowBlocks& blocks, int block, con
     for (int r = 0; r < count; r++) {
         const float* x = x_.data() + size_t(rows ? rows[first + r] : first + r) * padded_hidden_;
         float scale = root_mean_square_scale(x, c_.hidden, padded_hidden_, c_.eps);
-        for (int i = 0; i < c_.hidden; i++) P::put(packed, i, count, r, x[i] * scale * weight[i]);
+        int i = 0;
+        for (; i + LANES <= c_.hidden; i += LANES) P::put16(packed, i, count, r, load(x + i) * splat(scale) * load(weight + i));
+        for (; i < c_.hidden; i++) P::put(packed, i, count, r, x[i] * scale * weight[i]);
     }
 }
 
@@ -194,7 +196,11 @@ void Model<P>::attend_piece(const Pages<typename P::cache>& pages, const Piece& 
     for (int q = 0; q < Q; q++) {
         int row = piece.row + q / heads, block = blocks_.of(row);
         int at = (first_head + q % heads) * c_.dim, size = blocks_.size(block), r = row - blocks_.start(block);
-        for (int i = 0; i < c_.dim; i++) P::put(packed.block(blocks_, block), at + i, size, r, mixed[q * wide_ + i]);
+        float* to = packed.block(blocks_, block);
+        int i = 0;
+        if (at % LANES == 0)
+            for (; i + LANES <= c_.dim; i += LANES) P::put16(to, at + i, size, r, load(mixed + q * wide_ + i));
+        for (; i < c_.dim; i++) P::put(to, at + i, size, r, mixed[q * wide_ + i]);
     }
 }
 
@@ -211,7 +217,12 @@ void Model<P>::gate(int tile, const float* out, const std::vector<float>& bias) 
         for (int r = 0; r < size; r++) {
             const float* row = out + size_t(blocks_.start(b) + r) * PANEL;
             F16 g = load(row) + load(gates), u = load(row + LANES) + load(ups);
-            store(values, g / (splat(1.0f) + exp(splat(0.0f) - g)) * u);
+            F16 product = g / (splat(1.0f) + exp(splat(0.0f) - g)) * u;
+            if (count == LANES) {
+                P::put16(to, first, size, r, product);
+                continue;
+            }
+            store(values, product);
             for (int i = 0; i < count; i++) P::put(to, first + i, size, r, values[i]);
         }
     }

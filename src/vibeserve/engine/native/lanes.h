@@ -112,6 +112,17 @@ inline F16 keep_range(F16 a, int low, int high, float other) { VS_EACH(i >= low 
 
 #endif
 
+// Sixteen values as bfloat16.
+inline void narrow(bf16* to, F16 a) {
+#if defined(__AVX512BF16__)
+    _mm256_storeu_si256((__m256i*)to, (__m256i)_mm512_cvtneps_pbh(a.v));
+#else
+    float v[LANES];
+    store(v, a);
+    for (int i = 0; i < LANES; i++) to[i] = narrow(v[i]);
+#endif
+}
+
 // The sum of the lanes: halves folded onto each other, always in this order.
 inline float total(F16 a) {
     float v[LANES];

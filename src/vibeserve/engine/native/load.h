@@ -28,6 +28,7 @@ Model<P>::Model(const VsConfig& config)
     };
     size_t keys = size_t(c_.blocks) * c_.kv_heads * c_.dim * BLOCK, values = size_t(c_.blocks) * c_.kv_heads * wide_ * BLOCK;
     cache_.allocate((keys + values) * c_.layers);
+    cache_.touch();
     for (int i = 0; i < c_.layers; i++) {
         for (auto* matrix : {&layers_[i].qkv, &layers_[i].output, &layers_[i].gate_up, &layers_[i].down}) take(*matrix);
         layers_[i].keys = cache_.data() + (keys + values) * i;
