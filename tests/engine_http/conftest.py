@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -138,6 +139,12 @@ class Server:
             assert time.monotonic() < deadline, f"did not come true; log:\n{self.log.read_text()}"
             time.sleep(0.01)
 
+    def answers(self) -> bool:
+        """Whether the port is open; the process must be alive."""
+        assert self.process.poll() is None, self.log.read_text()
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
     def idle(self) -> bool:
         """Whether every slot and KV block is free, and no request is in flight but this one."""
         return (
@@ -194,6 +201,29 @@ def fake_server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> F
         command = [sys.executable, str(HERE / "fake_server.py"), "--model-dir", str(tiny_model)]
         command += ["--core", json.dumps(core or {}), "--http", json.dumps(http or {}), *extra]
         return running(command, tmp_path_factory.mktemp("server"), ready=ready)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def start_script(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., contextlib.AbstractContextManager[Server]]:
+    """Start a candidate's own script over a model: `with start_script(model_dir, engine_toml) as server`."""
+
+    @contextlib.contextmanager
+    def start(model: Path, config: str) -> Iterator[Server]:
+        folder = tmp_path_factory.mktemp("candidate")
+        # The script says its port itself only in the log: a free one is found first.
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        (folder / "engine.toml").write_text(config)
+        (folder / "server.py").write_text(
+            f"print({port}, flush=True)\nfrom vibeserve.engine.serve import main\nmain()\n"
+        )
+        command = [sys.executable, str(folder / "server.py"), "--model-dir", str(model), "--port", str(port)]
+        with running(command, folder, ready=False) as server:
+            server.wait_for(server.answers, 60)
+            server.wait_for(lambda: server.get("/health")[0] == 200, 60)
+            yield server
 
     return start
 

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .cores import Tables, make_core
 from .errors import EngineError
 from .http.bridge import Engine, OnStep
 from .http.plan import ServedModel
@@ -25,15 +26,17 @@ from .types import Limits
 log = logging.getLogger(__name__)
 
 
-def load(model_dir: Path, settings: Settings, http: HttpSettings, on_step: OnStep) -> tuple[Engine, ServedModel]:
+def load(
+    model_dir: Path, settings: Settings, tables: Tables, http: HttpSettings, on_step: OnStep
+) -> tuple[Engine, ServedModel]:
     """Build the engine and read the tokenizer. Raises EngineError, OSError, ValueError."""
     # torch comes with these: `/health` answers before it has been imported.
-    from .core import EngineCore
     from .thread import EngineThread
 
     tokenizer = Tokenizer.load(model_dir)
-    engine = EngineThread(EngineCore(model_dir, settings), on_step)
-    return engine, served_model(model_dir, tokenizer, engine.limits, settings.to_dict(), http)
+    engine = EngineThread(make_core(model_dir, settings, tables), on_step)
+    told = settings.to_dict() | {"transformers": tables.get("transformers")}
+    return engine, served_model(model_dir, tokenizer, engine.limits, told, http)
 
 
 def served_model(
@@ -73,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except OSError as error:
         _say(f"cannot listen on {arguments.host}:{arguments.port}: {error.strerror or error}", "choose another --port")
         sys.exit(2)
-    sys.exit(serve(partial(load, arguments.model_dir, settings, http), http, listener))
+    sys.exit(serve(partial(load, arguments.model_dir, settings, tables, http), http, listener))
 
 
 def _say(message: str, hint: str) -> None:

@@ -7,11 +7,14 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
+from typing import TYPE_CHECKING
 
-from .core import EngineCore
 from .errors import QueueFullError, RequestError, StoppedError
 from .stats import Stats
 from .types import Limits, Output, Request
+
+if TYPE_CHECKING:
+    from .core import EngineCore  # it brings torch, which the thread does not need
 
 log = logging.getLogger(__name__)
 

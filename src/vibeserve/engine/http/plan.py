@@ -117,9 +117,7 @@ def plan_chat(request: ChatRequest, model: ServedModel) -> Plan:
     wanted = _answer_tokens(given, room, room, name, prompts, model)
     logprobs = (request.top_logprobs or 0) if request.logprobs else None
     params = _sampling(request, model, wanted, logprobs, prompt_logprobs=False)
-    return _plan(
-        request, prompts, params, model, n=request.n or 1, names={"max_tokens": name, "prompt_ids": "messages"}
-    )
+    return _plan(request, prompts, params, model, n=request.n or 1, names={"max_tokens": name, "prompt": "messages"})
 
 
 def _plan(
@@ -151,7 +149,7 @@ def _plan(
         skip_special_tokens=request.skip_special_tokens is not False,
         echo=echo,
         nothing_to_sample=nothing_to_sample,
-        fields={"prompt_ids": "prompt"} if names is None else names,
+        fields=names or {},
     )
 
 
