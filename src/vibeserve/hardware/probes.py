@@ -41,7 +41,7 @@ def last_level_cache_bytes() -> int:
     return max(found)
 
 
-def _seconds(work: Callable[[], Any], repeats: int, settle_s: float = 0.3) -> list[float]:
+def _seconds(work: Callable[[], Any], repeats: int, settle_s: float = 0.2) -> list[float]:
     """Times of `repeats` runs, after running it for `settle_s` so that pages, caches and clocks have settled."""
     until = time.perf_counter() + settle_s
     while True:

@@ -15,6 +15,7 @@ from math import ceil, floor, log2
 from vibeserve.roofline.poly import SUPERSCRIPTS
 
 _MOST_NODES = 60_000
+_MOST_FITS = 2_000
 _BUDGETS = (3.0, 5.0, 8.0)
 _SMALL = range(1, 13)
 _OUTSIDE = 0.4
@@ -108,7 +109,7 @@ class _Hunt:
             for index in range(place, len(self._sizes)):
                 size = self._sizes[index]
                 for n in self._counts:
-                    if n * size > left or nodes > _MOST_NODES:
+                    if n * size > left or nodes > _MOST_NODES or len(found) > _MOST_FITS:
                         break
                     own, multiples = self._part(size, n)
                     together = many | multiples
@@ -116,7 +117,7 @@ class _Hunt:
                         descend(index + 1, left - n * size, (*chosen, (size, n)), cost + own, together)
 
         descend(0, self._high, (), 0.0, frozenset())
-        return nodes <= _MOST_NODES
+        return nodes <= _MOST_NODES and len(found) <= _MOST_FITS
 
     def _part(self, size: int, n: int) -> tuple[float, frozenset[int]]:
         """Half a point for each tensor that `n` of a size takes, and the multiples that it needs."""
