@@ -111,3 +111,29 @@ def test_mistakes(evaluate, fake, tmp_path):
     code, out, _ = evaluate(tmp_path / "x")
     assert code == 2
     assert "unknown key 'strat'" in json.loads(out)["error"]["message"]
+
+
+VERDICTS = dict.fromkeys(fake_server.FAULTS, "rejected-accuracy") | {
+    "never-ready": "failed-start",
+    "no-listen": "failed-start",
+    "early-exit": "failed-start",
+    "die": "failed-run",
+    "deaf": "not-better",
+    "chatty": "not-better",
+    "leak": "not-better",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", VERDICTS)
+def test_every_fault_ends_in_a_verdict(evaluate, fake, fault):
+    directory = fake("bad", "--fault", fault, "--ttft-s", "0.02", "--leak-mb", "1")
+    (directory / "candidate.toml").write_text(
+        (directory / "candidate.toml").read_text().replace("ready_timeout_s = 20", "ready_timeout_s = 3")
+    )
+    code, out, err = evaluate(directory)
+    document = json.loads(out)
+    assert document["verdict"] == VERDICTS[fault]
+    assert code == (0 if VERDICTS[fault] == "not-better" else 1)
+    assert document["reason"]
+    assert "Traceback" not in err
