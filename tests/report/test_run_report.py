@@ -204,3 +204,20 @@ def test_the_terminal_form_is_short(whole: dict[str, Any]) -> None:
     text = terminal_text(run_sections(whole))
     assert "12.47×" in text
     assert len(text.splitlines()) < 150
+
+
+def test_parts_that_came_from_the_engine_are_listed_and_the_rest_is_shown(whole: dict[str, Any]) -> None:
+    document = copy.deepcopy(whole)
+    document["rounds"][1]["commit"] = "abc123"
+    diff = (
+        "diff --git a/engine/core.py b/engine/core.py\nnew file mode 100644\n--- /dev/null\n+++ b/engine/core.py\n@@ -0,0 +1,2 @@\n+one\n+two\n"
+        "diff --git a/engine/http.py b/engine/http.py\n--- a/engine/http.py\n+++ b/engine/http.py\n@@ -1 +1 @@\n-old\n+changed\n"
+        "diff --git a/engine.toml b/engine.toml\nnew file mode 100644\n--- /dev/null\n+++ b/engine.toml\n@@ -0,0 +1 @@\n+max_batch = 16\n"
+    )
+    text = report_markdown(document, Materials(diffs={"c1": diff}))
+    assert "Diff: 3 files, +4 −1 lines" in text
+    assert "| `engine/core.py` | 2 |" in text
+    assert "+one" not in text
+    assert "+changed" in text
+    assert text.index("+max_batch = 16") < text.index("+changed"), "settings first"
+    assert "workspace show abc123" in text

@@ -1,4 +1,4 @@
-"""The middle of the report: the floor, the rounds over time, and each round explained."""
+"""The middle of the report: the floor, and the rounds over time."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from vibeserve.base.provenance import Provenance
 from vibeserve.report import (
     Block,
     Column,
-    Definitions,
     Details,
-    Diff,
     Link,
-    Mono,
     Pill,
     Plot,
     Section,
@@ -22,13 +19,11 @@ from vibeserve.report import (
 )
 from vibeserve.report.numbers import show
 from vibeserve.report.sections import Tone
-from vibeserve.search.run_report.materials import Materials
+from vibeserve.search.run_report.explained import others
 from vibeserve.search.run_report.words import (
     anchor,
     as_text,
-    measured,
     metric_words,
-    quantity,
     short_of,
     title_of,
     verdict_pill,
@@ -58,9 +53,7 @@ def floor(document: dict[str, Any]) -> Section:
             ]
         )
     lead = "What every serving system on this kind of hardware must have, before anything is tried for the workload."
-    table = Table(
-        ["Technique", "State", Column("Why", wrap=True)], rows, empty="the agent of this run has listed none"
-    )
+    table = Table(["Technique", "State", Column("Why", wrap=True)], rows, empty="the agent of this run has listed none")
     return Section("The floor", [table], lead=lead, anchor="floor")
 
 
@@ -84,7 +77,7 @@ def history(document: dict[str, Any]) -> Section:
     if stopped:
         blocks.append(Text(f"**Why it stopped** ({as_text(stopped.get('kind'))}): {stopped.get('reason', '')}"))
         if stopped.get("not_others"):
-            blocks.append(Details("What was not tried at the end, and why", [_others(stopped["not_others"])]))
+            blocks.append(Details("What was not tried at the end, and why", [others(stopped["not_others"])]))
     return Section("The rounds", blocks, anchor="rounds")
 
 
@@ -248,165 +241,3 @@ def _table(document: dict[str, Any]) -> Table:
         rows,
         caption="Every round: values are measured by the bundle's benchmark, gains against the best before",
     )
-
-
-def explained(document: dict[str, Any], materials: Materials) -> Section:
-    """Each round behind a line: hypothesis, verdict, reason, evidence, knobs, gates, measurements, diff."""
-    blocks: list[Block] = []
-    for entry in document["rounds"]:
-        aside = entry.get("reason") or ""
-        blocks.append(
-            Details(
-                f"Round {entry['round']}: {title_of(entry)}",
-                _round(document, entry, materials),
-                pill=verdict_pill(entry.get("verdict")),
-                aside=aside if len(aside) < 90 else "",
-                anchor=anchor(entry),
-            )
-        )
-    return Section("Every round explained", blocks, anchor="explained")
-
-
-def _round(document: dict[str, Any], entry: dict[str, Any], materials: Materials) -> list[Block]:
-    blocks: list[Block] = []
-    said = [
-        ("Hypothesis", entry.get("hypothesis")),
-        ("Why this one", entry.get("why")),
-        ("Expected", _expected(entry)),
-        ("It would be wrong if", entry.get("falsification")),
-        ("Verdict", f"**{entry.get('verdict') or 'in progress'}**: {entry.get('reason') or ''}"),
-    ]
-    blocks.extend(Text(f"**{name}.** {text}") for name, text in said if text)
-    facts: list[tuple[str, Any]] = [
-        ("Candidate", Mono(entry["candidate"])),
-        ("Made from", Mono(entry["parent"]) if entry.get("parent") else None),
-        ("Measured against", Mono(entry["against"]) if entry.get("against") else None),
-        ("Value", measured(entry.get("value"), document["metric"]["unit"], "the bundle's benchmark")),
-        ("Commit", Mono(entry["commit"][:12]) if entry.get("commit") else None),
-        ("Proposed by", entry.get("proposed_by")),
-    ]
-    blocks.append(Definitions([(name, value) for name, value in facts if value]))
-    if entry.get("settings"):
-        blocks.append(Details("Knobs: the whole configuration of this candidate", [_settings(document, entry)]))
-    if entry.get("gates"):
-        blocks.append(_gates(entry["gates"]))
-    if entry.get("evidence"):
-        rows = [
-            [Mono(name), quantity(fact), fact.get("provenance"), fact.get("source") or ""]
-            for name, fact in sorted(entry["evidence"].items())
-        ]
-        table = Table(["Evidence", "Value", "Known as", Column("Source", wrap=True)], rows)
-        blocks.append(Details(f"Evidence: {len(rows)} figures of this candidate under load", [table]))
-    if entry.get("measurements"):
-        blocks.append(_measurements(document, entry))
-    if entry.get("not_others"):
-        blocks.append(Details("Why not another technique", [_others(entry["not_others"])]))
-    blocks.append(_changes(entry, materials))
-    return blocks
-
-
-def _expected(entry: dict[str, Any]) -> str:
-    effect = entry.get("expected_effect") or ""
-    if entry.get("expected_ratio"):
-        words = f"{show(entry['expected_ratio'], '×', 3)} or so"
-        if entry.get("ratio"):
-            words += f" (found: {show(entry['ratio'], '×', 3)})"
-        return f"{effect.rstrip('.')}; {words}" if effect else words
-    return effect
-
-
-def _settings(document: dict[str, Any], entry: dict[str, Any]) -> Table:
-    parent: dict[str, Any] = next(
-        (other for other in document["rounds"] if other["candidate"] == entry.get("parent")), {}
-    )
-    before = parent.get("settings") or {}
-    rows = [
-        [
-            Mono(name),
-            Mono(as_text(value)),
-            Mono(as_text(before[name]))
-            if name in before and before[name] != value
-            else ("same" if name in before else "new"),
-        ]
-        for name, value in entry["settings"].items()
-    ]
-    return Table(["Knob", "Value", "In its parent"], rows)
-
-
-def _gates(gates: list[dict[str, Any]]) -> Table:
-    words = {True: Pill("passed", "good"), False: Pill("failed", "bad"), None: Pill("not run", "warn")}
-    rows = [[gate["name"], words[gate.get("ok")], gate.get("detail") or ""] for gate in gates]
-    return Table(["Gate", "Result", Column("Detail", wrap=True)], rows, caption="Gates", sortable=False)
-
-
-def _measurements(document: dict[str, Any], entry: dict[str, Any]) -> Details:
-    rows = [
-        [
-            row["kind"],
-            row["pair"] + 1,
-            row["candidate"],
-            row.get("value"),
-            row.get("window_s"),
-            row.get("failed"),
-            row.get("noisy") or "quiet",
-            row.get("reason") or "",
-        ]
-        for row in entry["measurements"]
-    ]
-    columns = [
-        Column("Kind"),
-        Column("Pair"),
-        Column("Candidate"),
-        Column("Value", document["metric"]["unit"], provenance=Provenance.MEASURED, source="the bundle's benchmark"),
-        Column("Window", "s"),
-        Column("Failed"),
-        Column("Machine"),
-        Column("Remark", wrap=True),
-    ]
-    return Details(f"Measurements: {len(rows)} windows", [Table(columns, rows)])
-
-
-def _others(others: Any) -> Table:
-    """Techniques that were not chosen: their state, what they were expected to gain, and why not now."""
-    rows = []
-    for other in others:
-        name = str(other.get("technique") or "").replace("_", " ")
-        reason = str(other.get("why") or other.get("reason") or "")
-        if other.get("assumed"):
-            reason = f"{reason} (expected without all the facts that its formula needs)".strip()
-        rows.append([name, str(other.get("state") or "–"), other.get("expected_ratio"), reason])
-    return Table(["Technique", "State", Column("Expected", "×"), Column("Why", wrap=True)], rows)
-
-
-def _changes(entry: dict[str, Any], materials: Materials) -> Block:
-    name = entry["candidate"]
-    if name not in materials.diffs:
-        why = materials.missing.get(name)
-        return Text(f"No diff: {why}." if why else "No diff was read.", muted=True)
-    diff = materials.diffs[name]
-    if not diff.strip():
-        return Text("No file differs from its parent.", muted=True)
-    parts = _files(diff)
-    added = sum(_count(text, "+") for _, text in parts)
-    removed = sum(_count(text, "-") for _, text in parts)
-    inner: list[Block] = []
-    for path, text in parts:
-        inner.append(Diff(text, title=f"`{path}`", max_lines=160))
-    if entry.get("summary"):
-        inner.insert(0, Text(str(entry["summary"])))
-    return Details(f"Diff: {len(parts)} files, +{added} −{removed} lines", inner)
-
-
-def _count(text: str, sign: str) -> int:
-    return sum(line.startswith(sign) and not line.startswith(sign * 3) for line in text.splitlines())
-
-
-def _files(diff: str) -> list[tuple[str, str]]:
-    """(path, diff) of each file; settings first, since they say what the change is."""
-    parts: list[tuple[str, str]] = []
-    for chunk in diff.split("\ndiff --git "):
-        text = chunk if chunk.startswith("diff --git ") else f"diff --git {chunk}"
-        path = text.splitlines()[0].rsplit(" b/", 1)[-1]
-        parts.append((path, text))
-    first = ("engine.toml", "candidate.toml", "server.py", "requirements.txt")
-    return sorted(parts, key=lambda part: (first.index(part[0]) if part[0] in first else len(first), part[0]))

@@ -7,7 +7,7 @@ from typing import Any
 
 from vibeserve.base.files import DiskFiles, Files, write_text
 from vibeserve.report import Pill, Section, markdown, page
-from vibeserve.search.run_report import found, limit, load, rounds
+from vibeserve.search.run_report import explained, found, limit, load, rounds
 from vibeserve.search.run_report.materials import Materials, gather
 from vibeserve.search.run_report.words import improved
 
@@ -28,7 +28,7 @@ def run_sections(document: dict[str, Any], materials: Materials | None = None) -
         found.confirmed(document),
         load.under_load(document, materials),
         limit.limit(document),
-        rounds.explained(document, materials),
+        explained.explained(document, materials),
         found.notes(document),
     ]
     return [part for part in parts if part is not None]
