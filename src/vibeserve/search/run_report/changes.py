@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from vibeserve.report import Block, Code, Column, Details, Diff, Mono, Table, Text
+from vibeserve.report.sections import Cell
 from vibeserve.search.run_report.materials import Materials
 
 _FIRST = ("engine.toml", "candidate.toml", "server.py", "requirements.txt")
@@ -33,7 +34,7 @@ def changes(run: str, entry: dict[str, Any], materials: Materials) -> Block:
         Diff(text, title=f"`{path}`", max_lines=_MOST_LINES) for path, text in parts if (path, text) not in copied
     ]
     if copied:
-        rows = [[Mono(path), _count(text, "+")] for path, text in copied]
+        rows: list[list[Cell]] = [[Mono(path), _count(text, "+")] for path, text in copied]
         caption = "Parts that came new into the candidate, copied from the engine"
         inner.append(Table(["File", Column("Lines")], rows, caption=caption))
         inner.append(Code(f"git -C runs/{run}/workspace show {entry['commit']}", "sh", title="To read them whole"))
