@@ -1,6 +1,7 @@
 """The parts by themselves: polynomials, expressions, subscripts, roots, explanations, sweeps, pages."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from vibeserve.base.errors import InputError
 from vibeserve.base.paths import packaged
+from vibeserve.hardware import get
 from vibeserve.roofline import analyze, html, markdown, svg_file, tool, with_measured, with_sweep
 from vibeserve.roofline.crossings import positive_roots
 from vibeserve.roofline.explain import Term, describe, in_powers, search
@@ -271,3 +273,46 @@ def test_the_command_needs_neither_torch_nor_numpy_nor_sympy():
     loaded = done.stdout.split("LOADED", 1)[1]
     for heavy in ("torch", "numpy", "sympy", "duckdb", "pyarrow", "scipy", "jinja2"):
         assert f"'{heavy}'" not in loaded
+
+
+def test_a_simulator_s_result(tmp_path):
+    """The document of `nki simulate --timing --json`: its `flops` are those without transposes."""
+    result = {
+        "kernel": "fused_mlp",
+        "target": "trn2",
+        "lnc": 2,
+        "outputs": [{"shape": [2048, 1024], "dtype": "bfloat16"}],
+        "latency_s": 260e-6,
+        "flops": 34359738368,
+        "transpose_flops": 2048 * 1024 * 256,
+        "hbm_read_bytes": 37748736 + 2 * 10240,
+        "hbm_write_bytes": 4194304,
+        "intensity": 34359738368 / (41943040 + 2 * 10240),
+        "engines": {"tensor": {"busy_s": 230e-6, "utilization": 0.88}},
+        "mfu": 0.84,
+        "profile": None,
+    }
+    path = tmp_path / "sim.json"
+    path.write_text(json.dumps(result))
+    found = {item.metric: item for item in with_measured(analyze("vjepa2-mlp"), str(path), variant="fused").measured}
+    assert found["flops"].agrees
+    assert found["latency_s"].agrees
+    assert "1.19 times the lower bound" in found["latency_s"].note
+    assert found["transpose_flops"].explanations[0].what == "2·2²⁰ elements transposed: x"
+    assert found["hbm_write_bytes"].agrees
+    assert found["hbm_read_bytes"].explanations[0].what == "extra traffic: 2 × (b1 and b2)"
+    assert found["intensity"].explanations[0].what == "extra traffic: 2 × (b1 and b2)"
+
+
+def test_elementwise_work_without_a_vector_peak_says_what_stands_in():
+    def note(target, dtype=""):
+        steps = analyze("rmsnorm", target=target, lnc=None, dtype=dtype).variant("fused").steps
+        return next(step.note for step in steps if step.title == "Peak" and step.part == "machine")
+
+    assert note("l4").startswith("the float32 peak, as none is known for bfloat16")
+    assert note("h100").startswith("documented: NVIDIA H100")
+    bare = replace(
+        get("h100"), figures={k: v for k, v in get("h100").figures.items() if "vector" not in k}, vector_peaks={}
+    )
+    assert note(bare).startswith("no peak of elementwise work is known: the float32 matmul peak lies above it")
+    assert analyze("rmsnorm", target=bare).variant("fused").bounds.peak == 66.9e12

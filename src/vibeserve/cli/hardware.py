@@ -9,6 +9,8 @@ import typer
 from vibeserve.base.units import si
 from vibeserve.cli.output import JsonFlag, note, print_json, print_table
 
+_NOISY = 0.5
+
 
 def hardware(
     name: Annotated[str, typer.Argument(help="A machine, or 'detect' to measure this one. Without it: all.")] = "",
@@ -50,6 +52,9 @@ def hardware(
     if machine.lnc:
         counts = " or ".join(str(count) for count in machine.lnc)
         print(f"{machine.cores} cores; a kernel runs on {counts} of them (--lnc)")
+    noisy = [name for name, found in machine.figures.items() if found[0].noise and found[0].noise.spread > _NOISY]
+    if noisy:
+        print(f"noisy: {', '.join(noisy)}; the machine was busy: 'vibeserve hardware detect --refresh' when it is idle")
     for dtype, reason in machine.about.get("not_measured", {}).items():
         print(f"not measured: {dtype}: {reason}")
 

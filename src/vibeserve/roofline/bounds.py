@@ -44,8 +44,8 @@ class Roof:
             table = self.share.vector_peaks
             if found := table.get(dtype) or table.get("float32"):
                 return Fraction(found)
-            # A machine whose vector units nobody documents: its matmul peak is a roof above them.
-            for word in (dtype, "float32"):
+            # A machine whose vector units nobody documents: its float32 matmul peak is a roof above them.
+            for word in ("float32", dtype):
                 if word in self.peaks:
                     return self.peaks[word]
         self.machine.peak_flops_per_s(dtype)

@@ -87,7 +87,10 @@ class ModuleCount:
         return Numbers(1, work, vector, 0, read, write)
 
     def bounds(self, target: str | Machine, fused: bool) -> Bounds:
-        """Intensity, ridge and time bounds on a machine, on all of it. Raises InputError without a fitting peak."""
+        """Intensity, ridge and time bounds on a machine: a GPU whole, of a Neuron device the largest logical core.
+
+        Raises InputError where the machine has no peak for a data type of the module.
+        """
         machine = target if isinstance(target, Machine) else hardware.get(target)
         lnc = machine.lnc[-1] if machine.lnc else None
         return bounds(self.numbers(fused), roof(machine, lnc))

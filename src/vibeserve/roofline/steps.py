@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from vibeserve.base.units import duration
-from vibeserve.hardware import Figure
+from vibeserve.hardware import Figure, Machine
 from vibeserve.roofline.bounds import Bounds, Roof, bounds
 from vibeserve.roofline.counting import Count, TensorCount
 from vibeserve.roofline.crossings import Crossing, formula, ridge_symbol
@@ -384,11 +384,7 @@ def _peak(given: Derivation, dtype: str, suffix: str) -> Iterator[Step]:
     if over.peak_given:
         yield _step(f"Peak{suffix}", "P", "", peak, "FLOP/s", "given", "machine")
         return
-    quantity = f"peaks.{dtype}" if kind == "flops" else f"vector_peaks.{dtype}"
-    figures = machine.figures.get(quantity) or machine.figures.get("vector_peaks.float32") or ()
-    if not figures:
-        figures = machine.figures[f"peaks.{dtype if dtype in machine.peaks else 'float32'}"]
-    note = _used(figures)
+    figures, note = _peak_source(machine, dtype, kind)
     if kind == "flops" and array is not None and figures and figures[0].name == "array":
         rate = array.rates[dtype]
         times = "" if rate == 1 else f" × {rate:g}"
@@ -409,9 +405,27 @@ def _peak(given: Derivation, dtype: str, suffix: str) -> Iterator[Step]:
     yield _step(f"Peak{suffix}", said, "", peak, "FLOP/s", note, "machine")
 
 
+def _peak_source(machine: Machine, dtype: str, kind: str) -> tuple[tuple[Figure, ...], str]:
+    """The figures that a peak comes from, and what to say of them (see `Roof.peak` for what stands in)."""
+    if kind == "flops":
+        figures = machine.figures[f"peaks.{dtype}"]
+        return figures, _used(figures)
+    if f"vector_peaks.{dtype}" in machine.figures:
+        figures = machine.figures[f"vector_peaks.{dtype}"]
+        return figures, _used(figures)
+    if "vector_peaks.float32" in machine.figures:
+        figures = machine.figures["vector_peaks.float32"]
+        return figures, f"the float32 peak, as none is known for {dtype}; {_used(figures)}"
+    word = "float32" if "float32" in machine.peaks else dtype
+    figures = machine.figures[f"peaks.{word}"]
+    return figures, f"no peak of elementwise work is known: the {word} matmul peak lies above it; {_used(figures)}"
+
+
 def _used(figures: tuple[Figure, ...]) -> str:
     first, others = figures[0], figures[1:]
     said = first.note.split("; ", 1)[-1] if first.name == "array" else first.note
+    if first.noise is not None:
+        said = f"median of {first.noise.n}, spread {first.noise.spread:.0%}"
     parts = [f"{first.provenance}: {first.source}" + (f" ({said})" if said else "")]
     parts += [f"not used: {other.name or 'another source'} {short(other.value)}" for other in others]
     return "; ".join(parts)
