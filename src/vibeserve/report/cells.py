@@ -20,7 +20,7 @@ _UNIT_IN_CELL = frozenset({"", "s", "B", "B/s", "FLOP", "FLOPs", "FLOP/s", "%", 
 
 
 #: Text that is a number with at most a short unit.
-_FIGURE = re.compile(r"[-+−–]?[\d.,]+(e[-+]?\d+)?\s?(%|×|[nµm]?s|[kMGTP]?(B|FLOPs?)(/s)?)?|–")
+_FIGURE = re.compile(r"[-+−–]?[\d.,]+(e[-+]?\d+)?\s?(%|×|[nµm]?s|[kMGTP]?(B|FLOPs?)(/s)?)?")
 #: Code up to so many letters is never broken over lines.
 _SHORT = 40
 
@@ -127,7 +127,8 @@ def align_of(column: Column, rows: Sequence[Sequence[Cell]], position: int) -> L
     if column.align != "auto":
         return column.align
     values = [row[position] for row in rows if position < len(row) and row[position] is not None]
-    return "right" if values and all(_is_figure(value) for value in values) else "left"
+    seen = [value for value in values if value != "–"]
+    return "right" if seen and all(_is_figure(value) for value in seen) else "left"
 
 
 def _is_figure(value: Cell) -> bool:
