@@ -621,8 +621,19 @@ def judge_answers(reference: Reference, path: Path, report: Report) -> None:
 # ---------------------------------------------------------------------------------------------------------- main
 
 
+def allowance_of_bundle() -> dict[str, Any]:
+    """[accuracy] of the bundle.toml above, where there is one."""
+    try:
+        import tomllib
+
+        return dict(tomllib.loads((HERE.parent / "bundle.toml").read_text(encoding="utf-8")).get("accuracy", {}))
+    except (ImportError, OSError, ValueError):
+        return {}
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
+    allowed = allowance_of_bundle()
     above = HERE.parent / "model"
     default_model = above if above.is_dir() else HERE.parent / "reference" / "model"
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -635,14 +646,14 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--near-tie-margin",
         type=float,
-        default=0.0,
-        help="gap of logits under which a divergence is listed, not failed (default 0)",
+        default=allowed.get("near_tie_margin", 0.0),
+        help="gap of logits under which a divergence is listed, not failed (default: bundle.toml, else 0)",
     )
     p.add_argument(
         "--min-top1",
         type=float,
-        default=1.0,
-        help="share of tokens that must be the reference's first choice (default 1)",
+        default=allowed.get("min_top1", 1.0),
+        help="share of tokens that must be the reference's first choice (default: bundle.toml, else 1)",
     )
     p.add_argument("--num-fresh", type=int, default=6, help="prompts that nobody has seen before (default 6)")
     p.add_argument("--seed", type=int, help="of the fresh prompts (default: drawn now, and printed)")
