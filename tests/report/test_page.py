@@ -131,9 +131,21 @@ def test_markdown_has_all_that_the_page_has() -> None:
 
 def test_markdown_escapes_and_fences_what_it_is_given() -> None:
     text = markdown(
-        "t", [Section("s", [Text("a | b <i>*x*"), Code("```\nfence"), Table(["c"], [["x|y"], [Mono("p|q")]])])]
+        "t",
+        [
+            Section(
+                "s",
+                [
+                    Text("a | b <i>*x* a_b _c_"),
+                    Text("# no heading"),
+                    Code("```\nfence"),
+                    Table(["c"], [["x|y"], [Mono("p|q")]]),
+                ],
+            )
+        ],
     )
-    assert "a \\| b \\<i\\>\\*x\\*" in text
+    assert "a \\| b \\<i>\\*x\\* a_b \\_c\\_" in text
+    assert "\n\\# no heading" in text
     assert "````\n```\nfence\n````" in text
     assert "| x\\|y |" in text
     assert "| `p\\|q` |" in text

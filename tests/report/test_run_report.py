@@ -172,6 +172,10 @@ def test_another_machine_and_failure_are_said(whole: dict[str, Any]) -> None:
     assert "this run measured here all the same" in report_markdown(here)
     failed = whole | {"state": "failed", "state_reason": "the reference does not pass its own checker"}
     assert "the reference does not pass its own checker" in report_markdown(failed)
+    assert (
+        "the run failed"
+        in report_markdown(failed | {"improvement": {"ratio": None, "ci95": None, "pairs": 0}}).splitlines()[0]
+    )
 
 
 def test_a_metric_where_lower_is_better(whole: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,6 +37,10 @@ from vibeserve.report.sections import (
 from vibeserve.report.source_view import shown_lines
 
 _MOST_CHART_ROWS = 40
+#: An underscore inside a word is no mark of emphasis, and reads better as it is.
+_LOOSE_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+#: What a line may not begin with, if it is to stay a paragraph.
+_BLOCK_START = re.compile(r"^(?=[#>+=~-])")
 _SPARKS = "▁▂▃▄▅▆▇█"
 
 
@@ -73,9 +78,9 @@ def inline(text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    for char in "\\*_`[]<>|":
+    for char in "\\*`[]<|":
         text = text.replace(char, f"\\{char}")
-    return text.replace("\n", " ")
+    return _LOOSE_UNDERSCORE.sub(r"\\_", text).replace("\n", " ")
 
 
 def cell(value: Cell, unit: str = "") -> str:
@@ -221,7 +226,7 @@ def _titled(title: str, body: str) -> str:
 
 
 _RENDER: dict[type, Callable[[Any], str]] = {
-    Text: lambda block: inline(block.text),
+    Text: lambda block: _BLOCK_START.sub(r"\\", inline(block.text)),
     Bullets: _bullets,
     Cards: _cards,
     Table: _render_table,

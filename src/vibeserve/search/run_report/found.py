@@ -39,6 +39,8 @@ def headline(document: dict[str, Any]) -> str:
         return f"{document['bundle']}: {show(ratio, '×', 3)} the reference server"
     if document.get("state") == "running":
         return f"{document['bundle']}: a run in progress"
+    if document.get("state") == "failed":
+        return f"{document['bundle']}: the run failed"
     return f"{document['bundle']}: no better server than the reference was found"
 
 
