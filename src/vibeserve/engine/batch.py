@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .scheduler import Work
+from .types import SamplingParams
 
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
@@ -49,6 +50,9 @@ class Backend(Protocol):
 
     def forward(self, batch: StepBatch) -> StepResult:
         """Write keys and values of all rows into the cache and return the logits that were asked for."""
+
+    def draw(self, logits: Floats, rows: list[int], how: list[SamplingParams], points: list[float]) -> list[int]:
+        """Tokens from rows of `logits` [*, vocabulary]; the meaning of one draw is `sampling.draw`."""
 
     def close(self) -> None:
         """Free memory and threads."""

@@ -9,13 +9,14 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from .batch import StepBatch, StepResult
+from .batch import Floats, StepBatch, StepResult
 from .errors import EngineError, SettingsError
 from .model_config import ModelConfig
 from .native import library
 from .rope import rope_tables
 from .settings import Settings
-from .weights import LayerWeights, ModelWeights
+from .types import SamplingParams
+from .weights import DTYPES, LayerWeights, ModelWeights
 
 BLOCK_SIZE = 16
 
@@ -48,12 +49,15 @@ _KINDS = dict(
 )
 
 
+_PRECISIONS = {torch.float32: "Float", torch.bfloat16: "Brain"}
+
+
 class _Config(ctypes.Structure):
     """VsConfig of native/model.h."""
 
     _fields_ = [
         *((name, ctypes.c_int32) for name in ["layers", "hidden", "inner", "heads", "kv_heads", "dim", "vocab"]),
-        *((name, ctypes.c_int32) for name in ["blocks", "max_len", "threads", "brain", "qk_norm"]),
+        *((name, ctypes.c_int32) for name in ["blocks", "max_len", "threads"]),
         ("eps", ctypes.c_float),
     ]
 
@@ -71,6 +75,18 @@ class _Batch(ctypes.Structure):
     ]
 
 
+class _Draw(ctypes.Structure):
+    """VsDraw of native/sample.h."""
+
+    _fields_ = [
+        ("temperature", ctypes.c_float),
+        ("top_p", ctypes.c_float),
+        ("min_p", ctypes.c_float),
+        ("top_k", ctypes.c_int32),
+        ("point", ctypes.c_double),
+    ]
+
+
 def require(config: ModelConfig, settings: Settings) -> None:
     """Raise an EngineError where the kernels cannot be had or cannot run this model; builds them otherwise."""
     if settings.block_size != BLOCK_SIZE:
@@ -81,7 +97,7 @@ def require(config: ModelConfig, settings: Settings) -> None:
         raise SettingsError("compile = true is for the torch back end; the compiled one has no use for it")
     if config.vocab_size < 1:
         raise SettingsError("the model has no vocabulary")
-    library()
+    library(_PRECISIONS[DTYPES[settings.dtype]])
 
 
 class CompiledBackend:
@@ -98,8 +114,7 @@ class CompiledBackend:
         threads: int,
     ) -> None:
         assert block_size == BLOCK_SIZE
-        self._kernels = library()
-        brain = weights.norm.dtype == torch.bfloat16
+        self._kernels = library(_PRECISIONS[weights.norm.dtype])
         self._shape = _Config(
             layers=config.layers,
             hidden=config.hidden_size,
@@ -111,8 +126,6 @@ class CompiledBackend:
             blocks=blocks,
             max_len=max_len,
             threads=threads,
-            brain=brain,
-            qk_norm=config.qk_norm,
             eps=config.rms_norm_eps,
         )
         self._vocab = config.vocab_size
@@ -174,6 +187,23 @@ class CompiledBackend:
         dense_s, attention_s = step.seconds
         # What preparing the call and waking the threads took counts with the dense layers.
         return StepResult(best, logits, dense_s + max(0.0, perf_counter() - began - dense_s - attention_s), attention_s)
+
+    def draw(self, logits: Floats, rows: list[int], how: list[SamplingParams], points: list[float]) -> list[int]:
+        """See `Backend.draw`: all rows in one call, shared out over the threads."""
+        count = len(rows)
+        params = (_Draw * count)(
+            *(
+                _Draw(one.temperature, one.top_p, one.min_p, one.top_k, point)
+                for one, point in zip(how, points, strict=True)
+            )
+        )
+        wanted = np.array(rows, dtype=np.int32)
+        ids = np.empty(count, dtype=np.int32)
+        if self._kernels.vs_draw(
+            self._model, logits.ctypes.data, count, wanted.ctypes.data, ctypes.byref(params), ids.ctypes.data
+        ):
+            raise EngineError(f"no memory to draw {count} tokens")
+        return [int(token) for token in ids]
 
     def close(self) -> None:
         """End the threads and free the memory."""

@@ -9,7 +9,7 @@ from .batch import StepResult, build_batch
 from .blocks import BlockManager
 from .errors import RequestError
 from .loading import Loaded, load
-from .sampling import choose, logprobs_of
+from .sampling import Choice, choose, logprobs_of
 from .scheduler import Scheduler, Work
 from .sequence import Sequence
 from .settings import Settings
@@ -112,7 +112,8 @@ class EngineCore:
         return outputs
 
     def _post_process(self, work: list[Work], result: StepResult) -> list[Output]:
-        outputs: list[Output] = []
+        """Book what was computed, sample, and say what became of each request."""
+        wanted: list[tuple[Sequence, int]] = []
         row = 0
         for item in work:
             sequence, first = item.sequence, item.sequence.computed
@@ -123,22 +124,22 @@ class EngineCore:
             sequence.computed += item.count
             self._blocks.commit(sequence)
             if samples:
-                outputs.append(self._append(sequence, row, result))
+                wanted.append((sequence, row))
                 row += 1
-        return outputs
-
-    def _append(self, sequence: Sequence, row: int, result: StepResult) -> Output:
-        """Sample one token and say what became of the request."""
-        params = sequence.request.params
-        entry: TokenLogprobs | None = None
-        if result.logits is None or params.plain:
-            token = int(result.best[row])
+        if result.logits is None:
+            choices = [Choice(int(result.best[row])) for _, row in wanted]
         else:
-            token, entry = choose(sequence, result.logits[row], self.limits.eos_token_ids)
+            ends = self.limits.eos_token_ids
+            choices = choose(wanted, result.logits, result.best, ends, self._backend.draw)
+        return [self._append(sequence, choice) for (sequence, _), choice in zip(wanted, choices, strict=True)]
+
+    def _append(self, sequence: Sequence, choice: Choice) -> Output:
+        """One more token, and whether it is the last."""
+        params, token = sequence.request.params, choice.token
         sequence.tokens.append(token)
         if params.presence_penalty or params.frequency_penalty:
             sequence.token_counts[token] = sequence.token_counts.get(token, 0) + 1
-        entries = None if entry is None else (entry,)
+        entries = None if choice.logprobs is None else (choice.logprobs,)
         reason = self._finish_reason(sequence, token)
         if reason is not None:
             return self._end(sequence, (token,), entries, reason)

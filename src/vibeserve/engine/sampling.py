@@ -2,34 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
-from .batch import Floats
+from .batch import Floats, Ints
 from .sequence import Sequence
 from .types import SamplingParams, TokenLogprobs
 
 _MASK = 2**64 - 1
 
-
-def choose(sequence: Sequence, logits: Floats, eos_token_ids: tuple[int, ...]) -> tuple[int, TokenLogprobs | None]:
-    """The next token of one sequence from its row of logits [vocabulary], and its log-probabilities if asked for."""
-    params = sequence.request.params
-    adjusted = adjust(sequence, logits, eos_token_ids) if params.adjusts else logits
-    token = (
-        int(adjusted.argmax()) if params.greedy else draw(adjusted, params, uniform(sequence.seed, sequence.sampled))
-    )
-    wanted = params.logprobs
-    return token, None if wanted is None else logprobs_of(logits, token, wanted)
+DrawAll = Callable[[Floats, list[int], list[SamplingParams], list[float]], list[int]]
 
 
-def adjust(sequence: Sequence, logits: Floats, eos_token_ids: tuple[int, ...]) -> Floats:
-    """Logits after penalties, bias and the ban of end tokens before `min_tokens`; the input is left alone.
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The next token of a sequence, and its log-probabilities where they were asked for."""
+
+    token: int
+    logprobs: TokenLogprobs | None = None
+
+
+def choose(
+    wanted: list[tuple[Sequence, int]], logits: Floats, best: Ints, eos_token_ids: tuple[int, ...], draw_all: DrawAll
+) -> list[Choice]:
+    """The next token of each (sequence, row of `logits`). Rows that are adjusted are overwritten.
+
+    `best` holds each row's largest logit's id; `draw_all` draws all random rows at once.
+    """
+    tokens = [int(best[row]) for _, row in wanted]
+    scores: list[Floats | None] = [None] * len(wanted)
+    random: list[int] = []
+    for index, (sequence, row) in enumerate(wanted):
+        params = sequence.request.params
+        if params.plain:
+            continue
+        if params.adjusts:
+            # The reported log-probabilities are the model's own, from before.
+            scores[index] = logits[row].copy() if params.logprobs is not None else None
+            adjust(sequence, logits[row], eos_token_ids)
+            tokens[index] = int(logits[row].argmax())
+        if not params.greedy:
+            random.append(index)
+    if random:
+        chosen = [wanted[index] for index in random]
+        points = [uniform(sequence.seed, sequence.sampled) for sequence, _ in chosen]
+        drawn = draw_all(logits, [row for _, row in chosen], [one.request.params for one, _ in chosen], points)
+        for index, token in zip(random, drawn, strict=True):
+            tokens[index] = token
+    choices = []
+    for index, (sequence, row) in enumerate(wanted):
+        top = sequence.request.params.logprobs
+        own = scores[index]
+        entry = None if top is None else logprobs_of(logits[row] if own is None else own, tokens[index], top)
+        choices.append(Choice(tokens[index], entry))
+    return choices
+
+
+def adjust(sequence: Sequence, row: Floats, eos_token_ids: tuple[int, ...]) -> None:
+    """Penalties, bias and the ban of end tokens before `min_tokens`, in place.
 
     The repetition penalty looks at prompt and answer (positive logits are divided, negative multiplied: Keskar et al.,
     2019), presence and frequency at the answer alone, as the OpenAI API defines them.
     """
-    params, row = sequence.request.params, logits.copy()
+    params = sequence.request.params
     if params.repetition_penalty != 1.0:
         seen = np.unique(np.array(sequence.tokens, dtype=np.int64))
         values = row[seen]
@@ -42,7 +80,6 @@ def adjust(sequence: Sequence, logits: Floats, eos_token_ids: tuple[int, ...]) -
         row[token] += bias
     if sequence.sampled < params.min_tokens:
         row[list({*eos_token_ids, *params.stop_token_ids})] = -np.inf
-    return row
 
 
 def draw(logits: Floats, params: SamplingParams, point: float) -> int:
@@ -80,9 +117,11 @@ def _likeliest(weights: Floats, params: SamplingParams) -> npt.NDArray[np.int64]
         ids = ids[np.lexsort((ids, -weights[ids]))]
         enough = guess == size or (
             0 < params.top_k <= guess
-            or params.min_p * weights.max() > floor
+            # Top-k and top-p together need the mass of all k.
+            or ((not params.top_k or params.top_p >= 1.0) and params.min_p * weights.max() > floor)
             or (
                 params.top_p < 1.0
+                and not params.top_k
                 and weights[ids].sum(dtype=np.float64) >= params.top_p * weights.sum(dtype=np.float64)
             )
         )

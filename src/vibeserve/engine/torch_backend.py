@@ -14,9 +14,11 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from .batch import StepBatch, StepResult
+from .batch import Floats, StepBatch, StepResult
 from .model_config import ModelConfig
 from .rope import rope_tables
+from .sampling import draw
+from .types import SamplingParams
 from .weights import LayerWeights, ModelWeights
 
 ROW_TILE = 16
@@ -57,6 +59,10 @@ class TorchBackend:
     def close(self) -> None:
         """Let the tensors go."""
         self._keys = self._values = torch.empty(0)
+
+    def draw(self, logits: Floats, rows: list[int], how: list[SamplingParams], points: list[float]) -> list[int]:
+        """See `Backend.draw`."""
+        return [draw(logits[row], one, point) for row, one, point in zip(rows, how, points, strict=True)]
 
     @torch.inference_mode()
     def forward(self, batch: StepBatch) -> StepResult:

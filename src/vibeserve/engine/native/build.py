@@ -34,12 +34,15 @@ def compiler() -> str | None:
 
 
 @cache
-def library(flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
-    """The kernels, built where they are not in the cache. Raises EngineError where they cannot be built.
+def library(precision: str, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
+    """The kernels of one precision ("Float" or "Brain"), built where they are not in the cache.
+
+    Raises EngineError where they cannot be built.
 
     The cache is `$VIBESERVE_KERNEL_CACHE`, else the user's cache directory; files in it are written whole or not at all.
     """
-    path = _cache_dir() / f"kernels-{_key(flags)}.so"
+    flags = (*flags, f"-DVS_PRECISION={precision}")
+    path = _cache_dir() / f"kernels-{precision.lower()}-{_key(flags)}.so"
     if not path.exists():
         _build(path, flags)
     try:
@@ -100,5 +103,7 @@ def _declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
     kernels.vs_create.restype, kernels.vs_create.argtypes = pointer, [pointer]
     kernels.vs_load.restype, kernels.vs_load.argtypes = None, [pointer, integer, integer, pointer, integer]
     kernels.vs_forward.restype, kernels.vs_forward.argtypes = integer, [pointer, pointer]
+    kernels.vs_draw.restype = integer
+    kernels.vs_draw.argtypes = [pointer, pointer, integer, pointer, pointer, pointer]
     kernels.vs_destroy.restype, kernels.vs_destroy.argtypes = None, [pointer]
     return kernels

@@ -21,6 +21,15 @@ void Model<P>::forward(VsBatch& batch) {
 }
 
 template <class P>
+void Model<P>::draw(const float* logits, int count, const int32_t* rows, const VsDraw* how, int32_t* ids) {
+    team_.step(1, [&](int id) {
+        team_.parallel(id, 0, count, [&](int i) {
+            ids[i] = scratch_[id]->drawer.draw(logits + size_t(rows[i]) * c_.vocab, c_.vocab, how[i]);
+        });
+    });
+}
+
+template <class P>
 void Model<P>::prepare(VsBatch& batch) {
     blocks_ = RowBlocks(batch.rows), wanted_ = RowBlocks(batch.wanted);
     x_.reserve(size_t(batch.rows) * padded_hidden_);

@@ -6,6 +6,9 @@
 
 using namespace vs;
 
+// Built once for each precision: -DVS_PRECISION=Float or Brain (bfloat16).
+using VS_MODEL = Model<VS_PRECISION>;
+
 extern "C" {
 
 const char* vs_isa() {
@@ -19,8 +22,7 @@ const char* vs_isa() {
 // Null where memory ran out.
 void* vs_create(const VsConfig* config) {
     try {
-        if (config->brain) return static_cast<ModelBase*>(new Model<Brain>(*config));
-        return static_cast<ModelBase*>(new Model<Float>(*config));
+        return new VS_MODEL(*config);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "engine kernels: %s\n", error.what());
         return nullptr;
@@ -28,13 +30,13 @@ void* vs_create(const VsConfig* config) {
 }
 
 void vs_load(void* model, int32_t layer, int32_t kind, const void* data, int32_t brain) {
-    static_cast<ModelBase*>(model)->set(layer, kind, data, brain != 0);
+    static_cast<VS_MODEL*>(model)->set(layer, kind, data, brain != 0);
 }
 
 // 0, or 1 where memory ran out.
 int32_t vs_forward(void* model, VsBatch* batch) {
     try {
-        static_cast<ModelBase*>(model)->forward(*batch);
+        static_cast<VS_MODEL*>(model)->forward(*batch);
         return 0;
     } catch (const std::exception& error) {
         std::fprintf(stderr, "engine kernels: %s\n", error.what());
@@ -42,5 +44,16 @@ int32_t vs_forward(void* model, VsBatch* batch) {
     }
 }
 
-void vs_destroy(void* model) { delete static_cast<ModelBase*>(model); }
+// 0, or 1 where memory ran out.
+int32_t vs_draw(void* model, const float* logits, int32_t count, const int32_t* rows, const VsDraw* how, int32_t* ids) {
+    try {
+        static_cast<VS_MODEL*>(model)->draw(logits, count, rows, how, ids);
+        return 0;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "engine kernels: %s\n", error.what());
+        return 1;
+    }
+}
+
+void vs_destroy(void* model) { delete static_cast<VS_MODEL*>(model); }
 }

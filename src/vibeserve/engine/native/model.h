@@ -6,13 +6,14 @@
 
 #include "attention.h"
 #include "dense.h"
+#include "sample.h"
 #include "team.h"
 
 extern "C" {
 
 // Mirrors compiled_backend.py. All counts in elements.
 struct VsConfig {
-    int32_t layers, hidden, inner, heads, kv_heads, dim, vocab, blocks, max_len, threads, brain, qk_norm;
+    int32_t layers, hidden, inner, heads, kv_heads, dim, vocab, blocks, max_len, threads;
     float eps;
 };
 
@@ -33,12 +34,6 @@ enum Kind {
     FINAL_NORM, HEAD, EMBEDDING, WINDOW, COSINES, SINES,
 };
 
-struct ModelBase {
-    virtual ~ModelBase() = default;
-    virtual void set(int layer, int kind, const void* data, bool brain) = 0;
-    virtual void forward(VsBatch& batch) = 0;
-};
-
 template <class P>
 struct Layer {
     std::vector<float> input_norm, q_norm, k_norm, mlp_norm;
@@ -52,15 +47,21 @@ using Clock = std::chrono::steady_clock;
 inline double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 template <class P>
-class Model final : public ModelBase {
+class Model {
   public:
     explicit Model(const VsConfig& config);
-    void set(int layer, int kind, const void* data, bool brain) override;
-    void forward(VsBatch& batch) override;
+    void set(int layer, int kind, const void* data, bool brain);
+    void forward(VsBatch& batch);
+    // ids[i] drawn from row rows[i] of `logits` [*, vocabulary].
+    void draw(const float* logits, int count, const int32_t* rows, const VsDraw* how, int32_t* ids);
 
   private:
     struct Piece { int sequence, row, rows; };  // queries of one attention tile
-    struct Scratch { Array<float> tile, attention, mixed; std::vector<std::pair<float, int>> best; };
+    struct Scratch {
+        Array<float> tile, attention, mixed;
+        std::vector<std::pair<float, int>> best;
+        Drawer drawer;
+    };
 
     void prepare(VsBatch& batch);
     void walk(VsBatch& batch, int id);
