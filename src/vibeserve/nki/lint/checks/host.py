@@ -1,0 +1,151 @@
+"""Host code: references on the device, variables set too late, swallowed failures, checks that cannot fail."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from vibeserve.nki.lint.rules import Hit, check
+from vibeserve.nki.lint.source import Source
+
+_EARLY = re.compile(
+    r"NEURON_CC_FLAGS|NEURON_RT_\w+|NEURON_PLATFORM_TARGET_OVERRIDE|NEURON_FRAMEWORK_DEBUG|XLA_\w+|NKI_\w+|NEURON_LOGICAL_NC_CONFIG"
+)
+# Read when something is compiled or run, not when it is imported.
+_LATER = ("NEURON_CC_FLAGS", "NEURON_PLATFORM_TARGET_OVERRIDE", "NEURON_RT_VISIBLE_CORES")
+_RANDOM = ("torch.randn", "torch.rand", "torch.randint", "torch.ones", "torch.zeros", "torch.arange", "torch.full")
+_COMPARES = ("allclose", "assert_allclose", "equal", "array_equal", "assert_close", "isclose")
+
+
+def _device_names(source: Source) -> set[str]:
+    """Names bound to an XLA device or to a tensor on it."""
+    devices: set[str] = set()
+    tensors: set[str] = set()
+    for node in source.nodes:
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+            continue
+        text = ast.unparse(node.value)
+        if "xla_device" in text:
+            devices.add(node.targets[0].id)
+        elif (
+            any(re.search(rf"\.to\((device=)?{name}\)|device={name}\b", text) for name in devices)
+            and ".cpu()" not in text
+        ):
+            tensors.add(node.targets[0].id)
+    return tensors | devices
+
+
+@check
+def device_reference(source: Source) -> Iterator[Hit]:
+    """`torch.softmax(x, …)` of a tensor on the device, or `torch.randn(…, device=device)`."""
+    names = _device_names(source)
+    kernels = {function.name for function in source.entry_points}
+    for call, name in source.calls:
+        if (
+            not name.startswith(("torch.", "torch_xla."))
+            or name.startswith(("torch.testing", "torch_xla.core"))
+            or source.in_kernel(call)
+        ):
+            continue
+        device = source.keyword(call, "device")
+        if name in _RANDOM:
+            if isinstance(device, ast.Name) and device.id in names:
+                yield Hit(call, f"{name} on the device")
+            continue
+        for argument in call.args:
+            if isinstance(argument, ast.Name) and argument.id in names and argument.id not in kernels:
+                yield Hit(call, f"{name}({argument.id}, …)")
+
+
+@check
+def late_environment(source: Source) -> Iterator[Hit]:
+    """`os.environ["NEURON_RT_…"] = …` below the first neuron import of the module."""
+    first = min(
+        (
+            node.lineno
+            for node in source.tree.body
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            and any(
+                word in ast.unparse(node).split()[1].split(".")[0]
+                for word in ("torch_xla", "torch_neuronx", "neuronxcc")
+            )
+        ),
+        default=None,
+    )
+    if first is None:
+        return
+    for node in source.nodes:
+        if isinstance(node, ast.Assign) and node.lineno > first:
+            name = _environment_key(source, node.targets[0]) or ""
+            if _EARLY.fullmatch(name) and name not in _LATER:
+                yield Hit(node, name)
+
+
+def _environment_key(source: Source, target: ast.expr) -> str | None:
+    if (
+        isinstance(target, ast.Subscript)
+        and source.resolve(target.value) == "os.environ"
+        and isinstance(target.slice, ast.Constant)
+    ):
+        return str(target.slice.value)
+    return None
+
+
+@check
+def target_mismatch(source: Source) -> Iterator[Hit]:
+    """--target of NEURON_CC_FLAGS against NEURON_PLATFORM_TARGET_OVERRIDE."""
+    found: dict[str, tuple[str, ast.AST]] = {}
+    for node in source.nodes:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            name = _environment_key(source, node.targets[0])
+            text = node.value.value
+            if name == "NEURON_PLATFORM_TARGET_OVERRIDE":
+                found[name] = (text, node)
+            elif name == "NEURON_CC_FLAGS" and (match := re.search(r"--target[= ](\w+)", text)):
+                found[name] = (match.group(1), node)
+    names = {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3", "inf2": "trn1", "trn1n": "trn1"}
+    if len(found) == 2:
+        flags, override = found["NEURON_CC_FLAGS"], found["NEURON_PLATFORM_TARGET_OVERRIDE"]
+        if names.get(flags[0], flags[0]) != names.get(override[0], override[0]):
+            yield Hit(override[1], f"{flags[0]} and {override[0]}")
+
+
+@check
+def silent_fallback(source: Source) -> Iterator[Hit]:
+    """try: kernel(x) except Exception: something that does not raise."""
+    kernels = {function.name for function in source.entry_points}
+    for node in source.nodes:
+        if not isinstance(node, ast.Try):
+            continue
+        called = {
+            (item.func.value if isinstance(item.func, ast.Subscript) else item.func).id  # type: ignore[attr-defined]
+            for statement in node.body
+            for item in ast.walk(statement)
+            if isinstance(item, ast.Call)
+            and isinstance(item.func.value if isinstance(item.func, ast.Subscript) else item.func, ast.Name)
+        }
+        if not called & kernels:
+            continue
+        for handler in node.handlers:
+            broad = handler.type is None or ast.unparse(handler.type) in ("Exception", "BaseException")
+            raises = any(isinstance(item, ast.Raise) for statement in handler.body for item in ast.walk(statement))
+            if broad and not raises:
+                yield Hit(handler, ", ".join(sorted(called & kernels)))
+
+
+@check
+def self_comparison(source: Source) -> Iterator[Hit]:
+    """`assert x == x`, `allclose(y, y)`."""
+    for node in source.nodes:
+        pair: tuple[ast.expr, ast.expr] | None = None
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(source.parent(node), ast.Assert):
+            pair = (node.left, node.comparators[0])
+        elif (
+            isinstance(node, ast.Call)
+            and len(node.args) >= 2
+            and (source.resolve(node.func) or "").rpartition(".")[2] in _COMPARES
+        ):
+            pair = (node.args[0], node.args[1])
+        if pair and ast.dump(pair[0]) == ast.dump(pair[1]) and not isinstance(pair[0], ast.Constant):
+            yield Hit(node, ast.unparse(pair[0]))

@@ -1,0 +1,214 @@
+"""Runs the rules over a file, a text or a tree of files."""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import re
+import tokenize
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+from vibeserve.base.errors import InputError
+from vibeserve.nki.lint.rules import CHECKS, DEFAULT_VERSION, VERSIONS, Finding, Hit, Rule, rules
+from vibeserve.nki.lint.source import Source
+
+_IGNORE = re.compile(r"#\s*nki:\s*ignore(?:\[([\w\s,-]+)\])?")
+_SKIPPED = {".git", ".venv", "node_modules", "__pycache__", ".hypothesis", "build", "dist"}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to report: version None means deduced from the file's imports, else the default; `only` and `never` are
+    patterns of rule ids."""
+
+    version: str | None = None
+    only: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+
+    def wants(self, rule: str) -> bool:
+        """Whether a rule is asked for."""
+        if any(fnmatch.fnmatchcase(rule, pattern) for pattern in self.never):
+            return False
+        return not self.only or any(fnmatch.fnmatchcase(rule, pattern) for pattern in self.only)
+
+
+def configured(folder: Path, options: Options) -> Options:
+    """The options with `[tool.vibeserve.lint]` of the nearest pyproject.toml: nki-version, select, ignore.
+
+    Raises InputError for a broken file, an unknown key or an unknown version.
+    """
+    for place in (folder.resolve(), *folder.resolve().parents):
+        path = place / "pyproject.toml"
+        if not path.is_file():
+            continue
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("vibeserve", {}).get("lint")
+        except tomllib.TOMLDecodeError as error:
+            raise InputError(f"{path}: {error}", hint="mend the TOML") from None
+        if table is None:
+            return options
+        unknown = set(table) - {"nki-version", "select", "ignore"}
+        if unknown:
+            raise InputError(
+                f"{path}: unknown key '{sorted(unknown)[0]}' in [tool.vibeserve.lint]",
+                hint="nki-version, select, ignore",
+            )
+        return Options(
+            version=options.version or checked_version(table.get("nki-version")),
+            only=options.only or tuple(table.get("select", ())),
+            never=(*options.never, *table.get("ignore", ())),
+        )
+    return options
+
+
+def checked_version(version: str | None) -> str | None:
+    """The version, if there is one and it is known. Raises InputError otherwise."""
+    if version is None or version in VERSIONS:
+        return version
+    if version.count(".") == 2 and version.rpartition(".")[0] in VERSIONS:
+        return version.rpartition(".")[0]
+    raise InputError(f"unknown NKI version '{version}'", hint=f"one of {', '.join(VERSIONS)}")
+
+
+def deduce_version(source: Source) -> str:
+    """The version that a file is written for: 0.6 where it uses what 0.6 brought, else the default."""
+    names = {source.resolve(node) for node in source.nodes if isinstance(node, ast.Attribute)}
+    if names & {"nki.language.fori_loop", "nki.language.while_loop"}:
+        return "0.6"
+    return DEFAULT_VERSION
+
+
+def lint_text(text: str, file: str = "<text>", options: Options | None = None) -> list[Finding]:
+    """The findings of one file, in order. A file that is no Python has one finding, SYNTAX."""
+    options = options or Options()
+    try:
+        source = Source.parse(Path(file), text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line, column = getattr(error, "lineno", None) or 1, getattr(error, "offset", None) or 1
+        message = f"not Python: {getattr(error, 'msg', None) or error or type(error).__name__}"
+        return [Finding(file, line, max(1, column), "SYNTAX", "error", message, "mend the syntax", False)]
+    if not source.speaks_nki:
+        return []
+    version = options.version or deduce_version(source)
+    ignored = _ignored_lines(text)
+    found: dict[tuple[int, int, str], Finding] = {}
+    for rule in rules().values():
+        severity = rule.severity_in(version)
+        if severity is None or not options.wants(rule.id):
+            continue
+        for hit in _hits(rule, source):
+            finding = _finding(file, rule, severity, hit)
+            held = ignored.get(finding.line)
+            if held is not None and (not held or rule.id in held):
+                continue
+            found.setdefault((finding.line, finding.column, rule.id), finding)
+    return [found[key] for key in sorted(found)]
+
+
+def lint_paths(paths: Iterable[Path], options: Options | None = None) -> list[Finding]:
+    """The findings of files and of every .py file below directories. Raises InputError for a path that is not there."""
+    found: list[Finding] = []
+    for path in python_files(paths):
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (UnicodeDecodeError, OSError) as error:
+            found.append(Finding(str(path), 1, 1, "SYNTAX", "error", f"cannot be read: {error}", "UTF-8 text", False))
+            continue
+        found += lint_text(text, str(path), configured(path.parent, options or Options()))
+    return found
+
+
+def python_files(paths: Iterable[Path]) -> Iterator[Path]:
+    """Files as given, and the .py files below directories, in order."""
+    for path in paths:
+        if path.is_file():
+            yield path
+        elif path.is_dir():
+            yield from (
+                item
+                for item in sorted(path.rglob("*.py"))
+                if item.is_file() and not _SKIPPED & set(item.relative_to(path).parts)
+            )
+        else:
+            raise InputError(f"no such file or directory: {path}", hint="give Python files or directories")
+
+
+def _hits(rule: Rule, source: Source) -> Iterator[Hit]:
+    if rule.check:
+        hits = CHECKS[rule.check](source)
+    elif rule.modules:
+        hits = _module_hits(rule, source)
+    elif rule.keywords:
+        hits = _keyword_hits(rule, source)
+    else:
+        hits = _name_hits(rule, source)
+    for hit in hits:
+        inside = source.in_kernel(hit.node)
+        if rule.scope == "any" or inside == (rule.scope == "kernel"):
+            yield hit
+
+
+def _module_hits(rule: Rule, source: Source) -> Iterator[Hit]:
+    for node in source.nodes:
+        names = []
+        if isinstance(node, ast.Import):
+            names = [item.name for item in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module, *(f"{node.module}.{item.name}" for item in node.names)]
+        if any(name == module or name.startswith(f"{module}.") for name in names for module in rule.modules):
+            yield Hit(node)
+
+
+def _keyword_hits(rule: Rule, source: Source) -> Iterator[Hit]:
+    for call, name in source.calls:
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in rule.calls):
+            for keyword in call.keywords:
+                if keyword.arg in rule.keywords:
+                    yield Hit(keyword, f"{keyword.arg}= of {name.rpartition('.')[2]}")
+
+
+def _name_hits(rule: Rule, source: Source) -> Iterator[Hit]:
+    for node in source.nodes:
+        if not isinstance(node, ast.Attribute | ast.Name) or isinstance(source.parent(node), ast.Attribute):
+            continue
+        if isinstance(node, ast.Name) and node.id not in source.aliases:
+            continue
+        name = source.resolve(node) or ""
+        if any(fnmatch.fnmatchcase(name, pattern) or name.startswith(f"{pattern}.") for pattern in rule.names):
+            yield Hit(node, name)
+
+
+def _finding(file: str, rule: Rule, severity: str, hit: Hit) -> Finding:
+    node = hit.node
+    line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
+    return Finding(
+        file=file,
+        line=line,
+        column=column,
+        rule=rule.id,
+        severity=severity,
+        message=f"{rule.message}: {hit.detail}" if hit.detail else rule.message,
+        instead=rule.instead,
+        fixable=bool(rule.fix),
+        end_line=getattr(node, "end_lineno", line) or line,
+        end_column=(getattr(node, "end_col_offset", column) or column) + 1,
+    )
+
+
+def _ignored_lines(text: str) -> dict[int, frozenset[str]]:
+    """Lines with `# nki: ignore` (empty: every rule) or `# nki: ignore[ID, ID]`."""
+    found: dict[int, frozenset[str]] = {}
+    if "nki:" not in text:
+        return found
+    try:
+        for token in tokenize.generate_tokens(StringIO(text).readline):
+            if token.type == tokenize.COMMENT and (match := _IGNORE.search(token.string)):
+                ids = match.group(1) or ""
+                found[token.start[0]] = frozenset(item.strip() for item in ids.split(",") if item.strip())
+    except (tokenize.TokenError, SyntaxError):
+        return found
+    return found
