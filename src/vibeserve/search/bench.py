@@ -9,6 +9,7 @@ from typing import Any
 
 from vibeserve.agents.agent import Fact
 from vibeserve.base.errors import InputError
+from vibeserve.base.processes import sweep
 from vibeserve.base.provenance import Provenance
 from vibeserve.judge import Integrity, probe
 from vibeserve.measure import BenchResult, RunningServer, launch, measure_window, run_checker
@@ -68,7 +69,6 @@ class Bench:
         directory: Path,
         fixed: Callable[[], Mapping[str, Fact]],
         group: str,
-        proofs: Path | None = None,
     ):
         self._bundle = bundle
         self._model_dir = model_dir
@@ -77,9 +77,12 @@ class Bench:
         self._directory = directory
         self._fixed = fixed
         self._group = group
-        self._proofs = proofs
         self._integrity = Integrity(bundle, model_dir)
         self._workload: tuple[int, int] | None = None
+
+    def recover(self) -> None:
+        """End processes that carry this run's mark: the run's lock says that nobody else works on it."""
+        sweep(self._group)
 
     def start(self, name: str, directory: Path, *, log: Path) -> LabServer:
         """Launch it on a free port and wait until it is ready. Raises StartError."""

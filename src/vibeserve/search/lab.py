@@ -51,6 +51,10 @@ class Server(Protocol):
 class Lab(Protocol):
     """Starts, checks, probes and loads servers. `log` names the directory or file that an act may write to."""
 
+    def recover(self) -> None:
+        """End what an earlier process of this run left behind, where it could not do so itself."""
+        ...
+
     def start(self, name: str, directory: Path, *, log: Path) -> Server:
         """Start a candidate and wait until it is ready. Raises StartError."""
         ...

@@ -88,6 +88,9 @@ class ScriptedLab:
         self._die(act)
         self._clock.advance(seconds)
 
+    def recover(self) -> None:
+        """Nothing outlives a script."""
+
     def start(self, name: str, directory: Path, *, log: Path) -> ScriptedServer:
         behaviour = self._behaviours[name]
         if not directory.is_dir():

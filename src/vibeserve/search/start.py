@@ -127,6 +127,7 @@ def go_on(directory: Path, outside: Outside) -> dict[str, Any]:
     store = RunStore(directory, hook=outside.hook)
     try:
         with _session(store, outside, row.name):
+            prepared.lab.recover()
             run = _assemble(directory, store, prepared, Plan(**_plan(row)), outside)
             with run.servers:
                 search(run)

@@ -18,6 +18,7 @@ from vibeserve.base.jsonio import plain
 from vibeserve.hardware import THIS_MACHINE, Machine, detect, find, is_measured
 from vibeserve.measure import Fingerprint, fingerprint, reference_candidate
 from vibeserve.search.bench import Bench
+from vibeserve.search.context import digest_of
 from vibeserve.search.fixed import fixed_facts
 from vibeserve.search.request import Request
 from vibeserve.search.start import Prepared
@@ -29,9 +30,15 @@ class SystemWorld:
     """`note` is told what takes long before anything is measured."""
 
     note: Callable[[str], None] = lambda text: None
+    _prepared: dict[Path, Prepared] = dataclasses.field(default_factory=dict)
 
     def prepare(self, request: Request, directory: Path) -> Prepared:
-        """Read, materialise, fingerprint. Raises InputError (2) and MissingError (3)."""
+        """Read, materialise, fingerprint; once a run and process. Raises InputError (2) and MissingError (3)."""
+        if directory not in self._prepared:
+            self._prepared[directory] = self._prepare(request, directory)
+        return self._prepared[directory]
+
+    def _prepare(self, request: Request, directory: Path) -> Prepared:
         bundle = bundle_of(request)
         here = fingerprint()
         notes = [f"metric: {bundle.metric.name} ({bundle.metric.direction} is better), from {bundle.metric_source}"]
@@ -47,7 +54,7 @@ class SystemWorld:
             machine=machine,
             directory=directory,
             fixed=lambda: _fixed(machine, model, bundle, here),
-            group=directory.name,
+            group=f"{directory.name}-{digest_of(str(directory.resolve()))}",
         )
         return Prepared(
             goal=goal,

@@ -10,6 +10,7 @@ from typing import Any
 
 from vibeserve.agents.agent import Fact, SearchState, Tried
 from vibeserve.agents.conditions import UnknownFactError, evaluate, holds
+from vibeserve.agents.playbook.builder import parts
 from vibeserve.agents.playbook.technique import Technique, techniques
 
 #: A proposal is not worth a round where less than this is expected.
@@ -87,6 +88,8 @@ def _closed(technique: Technique, state: SearchState, engine: bool) -> str:
         return f"the engine has no model code for {goal.architecture}"
     if applies.models == "other" and engine:
         return f"the engine has its own model code for {goal.architecture}"
+    if missing := [part for part in technique.changes.parts if part not in parts()]:
+        return f"this version's engine has no part {', '.join(missing)}"
     if missing := [dtype for dtype in applies.dtypes if dtype not in goal.dtypes]:
         return f"the bundle allows {', '.join(goal.dtypes)} only, not {', '.join(missing)}"
     if technique.expects.metrics and goal.metric not in technique.expects.metrics:

@@ -39,24 +39,29 @@ class Database:
             self._lock = _take_lock(path.with_suffix(".lock"))
         elif not path.is_file():
             raise InputError(f"no run store at {path}", hint="'vibeserve runs' lists the runs")
+        self.connection = sqlite3.connect(
+            path if write else f"file:{path}?mode=ro", uri=not write, isolation_level=None
+        )
         try:
-            self.connection = _connect(path, write=write)
             self._prepare(write=write)
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise InputError(f"{path} is no run store: {error}", hint="it is left as it is") from error
         except BaseException:
-            self._release()
+            self.close()
             raise
 
     def _prepare(self, *, write: bool) -> None:
-        try:
-            version = self._version()
-            if version is None and write:
-                self._create()
-                version = SCHEMA_VERSION
-        except sqlite3.DatabaseError as error:
-            self.connection.close()
-            raise InputError(f"{self.path} is no run store: {error}", hint="it is left as it is") from error
+        self.connection.row_factory = sqlite3.Row
+        self.connection.execute("PRAGMA busy_timeout = 5000")
+        version = self._version()
+        if write:
+            self.connection.execute("PRAGMA journal_mode = WAL")
+            self.connection.execute("PRAGMA synchronous = FULL")
+        if version is None and write:
+            self._create()
+            version = SCHEMA_VERSION
         if version != SCHEMA_VERSION:
-            self.connection.close()
             raise InputError(
                 f"{self.path} has store version {version}; this version of vibeserve reads {SCHEMA_VERSION}",
                 hint="use the version of vibeserve that wrote it",
@@ -101,16 +106,6 @@ class Database:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
-
-
-def _connect(path: Path, *, write: bool) -> sqlite3.Connection:
-    connection = sqlite3.connect(path if write else f"file:{path}?mode=ro", uri=not write, isolation_level=None)
-    connection.row_factory = sqlite3.Row
-    connection.execute("PRAGMA busy_timeout = 5000")
-    if write:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-    return connection
 
 
 def _statements(script: str) -> Iterator[str]:
