@@ -47,13 +47,13 @@ def _queue(script: Path, model: Path, folder: Path) -> dict[str, Any]:
     """The benchmark's JSON for a fake server whose service time is known."""
     from vibeserve.measure import fake_server, launch
 
-    words = ["python", "-P", fake_server.__file__, "--service-s", str(SERVICE_S), "--slots", "1"]
+    words = ["python", "-P", fake_server.__file__, "--service-s", str(SERVICE_S), "--slots", "1", "--bare"]
     (folder / "candidate.toml").write_text(f"start = {json.dumps(words)}\n")
     output = folder / "bench.json"
     with launch(folder, model, log_dir=folder / "log") as server:
         command = [sys.executable, str(script), "--url", server.url, "--endpoint", "/v1/completions"]
         command += ["--model-dir", str(model), "--output-json", str(output), "--rate", str(LOAD / SERVICE_S)]
-        command += ["--duration", str(QUEUE_S), "--prompt-len", "16", "--max-tokens", "2"]
+        command += ["--duration", str(QUEUE_S), "--prompt-len", "64", "--max-tokens", "2"]
         command += ["--calibrate", str(CALIBRATION_S), "--calibrate-rate", str(RATE)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     if not output.exists():

@@ -1,4 +1,4 @@
-"""Records the noise of a machine: `python tests/measure/record_noise.py --name quiet data/noise.json`.
+"""Records the noise of a machine: `python tests/measure/record_noise.py --name shared data/noise.json`.
 
 Two fake servers with equal settings, whose tokens each cost real computation, are loaded in turn (a b · b a · …) by a
 closed loop; each window's tokens per second is written, with what the machine did meanwhile. The verdict's tests replay
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from vibeserve.measure import Load, LoadWatch, RunningServer, at_rest, fake_server, fingerprint, launch, order_of
-from vibeserve.measure.noise import own_cpu_s
+from vibeserve.measure.noise import OTHERS_CORES, own_cpu_s
 
 SETTINGS = {"work": 100, "ttft-s": 0, "tpot-s": 0}  # about a millisecond a token: the client stays light
 CLIENTS = 4
@@ -69,8 +69,11 @@ def fake_candidate(directory: Path, **settings: object) -> Path:
     return directory
 
 
-def record(pairs: int, seconds: float, limit_s: float, folder: Path) -> list[dict[str, float]]:
-    """The values of at most `pairs` pairs of windows on two equal servers, within `limit_s`."""
+def record(pairs: int, seconds: float, limit_s: float, folder: Path, *, quiet: bool) -> list[dict[str, float]]:
+    """The values of at most `pairs` pairs of windows on two equal servers, within `limit_s`.
+
+    `quiet` leaves out the pairs in which other work disturbed a window: a quiet machine, on one that is not always so.
+    """
     candidate = fake_candidate(folder / "candidate", **SETTINGS)
     end_s = time.monotonic() + limit_s
     rows = []
@@ -87,23 +90,27 @@ def record(pairs: int, seconds: float, limit_s: float, folder: Path) -> list[dic
                 others = [servers["b" if side == "a" else "a"]]
                 values[side], load = settled_window(servers[side], others, seconds)
                 values[f"others_{side}"] = round(load.others_cores or 0.0, 2)
-            rows.append({"pair": pair, "first": sides[0]} | values)
+            if not quiet or max(values["others_a"], values["others_b"]) <= OTHERS_CORES:
+                rows.append({"pair": pair, "first": sides[0]} | values)
     return rows
 
 
 def main() -> int:
-    """Record, and add the recording to the file under its name."""
+    """Record, and add the pairs to those in the file under that name."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("output", type=Path)
     parser.add_argument("--name", required=True)
     parser.add_argument("--pairs", type=int, default=100)
     parser.add_argument("--limit-s", type=float, default=220.0)
     parser.add_argument("--window-s", type=float, default=1.0)
+    parser.add_argument("--quiet", action="store_true", help="leave out what other work disturbed")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        rows = record(args.pairs, args.window_s, args.limit_s, Path(folder))
+        rows = record(args.pairs, args.window_s, args.limit_s, Path(folder), quiet=args.quiet)
     recordings = json.loads(args.output.read_text()) if args.output.exists() else {}
-    recordings[args.name] = {"device": fingerprint().device, "window_s": args.window_s, "pairs": rows}
+    earlier = recordings.get(args.name, {}).get("pairs", [])
+    about = {"device": fingerprint().device, "window_s": args.window_s, "undisturbed_only": args.quiet}
+    recordings[args.name] = about | {"pairs": [*earlier, *rows]}
     args.output.write_text(json.dumps(recordings, separators=(",", ":")).replace("},{", "},\n{") + "\n")
     return 0
 

@@ -244,8 +244,8 @@ def main() -> None:
         return
     say({"pid": guard.child})
     left = guard.end(guard.watch())
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu_s = usage.ru_utime + usage.ru_stime
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF)]
+    cpu_s = sum(usage.ru_utime + usage.ru_stime for usage in used)
     say({"exit": guard.exit_code, "cpu_s": cpu_s, "reason": guard.reason, "left": left})
 
 

@@ -100,6 +100,7 @@ class Settings:
     fault: str = ""
     after: int = 0
     leak_mb: int = 16
+    bare: bool = False  # as a server that returns neither token ids nor usage
     default_tokens: int = 16
     seed: int = 0
 
@@ -193,6 +194,7 @@ class FakeServer:
             prompt = asked["messages"] if path.endswith("/chat/completions") else asked["prompt"]
             count = asked.get("max_completion_tokens", asked.get("max_tokens", self.settings.default_tokens))
             count = int(count)
+            asked["return_token_ids"] = bool(asked.get("return_token_ids")) and not self.settings.bare
         except (ValueError, KeyError, TypeError) as error:
             said = {"error": {"message": f"bad request: {error}", "type": "invalid_request_error"}}
             writer.write(_response(400, json.dumps(said).encode(), "application/json"))
@@ -203,6 +205,8 @@ class FakeServer:
             return True
         count = 1 if self.faulty("early-eos") else max(1, count)
         salt = number if self.faulty("wrong-tokens") else 0
+        if self.settings.bare:
+            asked["stream_options"] = None
         answer = _Answer(path, asked, prompt, count, salt)
         self.running += 1
         try:
