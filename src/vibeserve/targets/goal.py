@@ -1,0 +1,273 @@
+"""A goal in plain English, read as metric, direction, load, lengths and limits; and said back before anything is written."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_DATA = Path(__file__).with_name("goal.toml")
+_NUMBER = r"(\d[\d,]*(?:\.\d+)?\s?[kK]?(?![a-zA-Z]))"
+_PERCENTILE = r"\bp(50|90|95|99)\b|\b(50|90|95|99)(?:th)?[- ](?:percentile|pct|%)"
+_LIMIT = r"(?:under|below|less than|within|at most|no more than|<=?|≤|max(?:imum)?(?: of)?|faster than|stays? (?:under|below))"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a goal was read as. Rates are requests a second, lengths tokens, limits seconds; None: not said."""
+
+    goal: str
+    metric: str | None
+    direction: str | None
+    rate: float | None = None
+    concurrency: int | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    shared_prefix_tokens: int | None = None
+    limit: float | None = None
+    slo_ttft_s: float | None = None
+    slo_tpot_s: float | None = None
+    features: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def vague(self) -> bool:
+        """Whether it must be asked for again: nothing says what is measured."""
+        return self.metric is None
+
+    def said_back(self) -> str:
+        """The reading in one sentence."""
+        if self.metric is None:
+            return "no metric was found in the goal"
+        load = (
+            f"{self.rate:g} requests/s" if self.rate is not None
+            else f"{self.concurrency} at once" if self.concurrency is not None else "a load of our choice"
+        )  # fmt: skip
+        prompt = f"{self.prompt_tokens}-token prompts" if self.prompt_tokens else "prompts of a default length"
+        output = f"{self.output_tokens}-token answers" if self.output_tokens else "answers of a default length"
+        shared = f", {self.shared_prefix_tokens} tokens of them shared" if self.shared_prefix_tokens else ""
+        limit = f", to stay within {self.limit:g} s" if self.limit is not None else ""
+        return f"{self.metric}, {self.direction} is better{limit}; {load}, {prompt}{shared}, {output}"
+
+
+@cache
+def _quantities() -> list[dict[str, Any]]:
+    return list(tomllib.loads(_DATA.read_text(encoding="utf-8"))["quantity"])
+
+
+def read_goal(goal: str, *, default_shape: str = "text") -> Reading:
+    """Read a goal. `default_shape` is the modality's name: a workload that has one number by nature may go without.
+
+    An empty or vague goal gives a reading whose `metric` is None.
+    """
+    text = " ".join(goal.replace("→", "->").split())
+    concurrency, rate = _concurrency(text), _rate(text)
+    shared = _shared(text)
+    prompt, output = _lengths(text)
+    limits = _limits(text)
+    quantity, notes = _objective(text, limits)
+    metric, direction, limit = None, None, None
+    slo: dict[str, float] = {}
+    if quantity is not None:
+        metric, direction = _name(quantity, text, notes), quantity["better"]
+        for name, seconds in limits:
+            if name == quantity["name"]:
+                limit = seconds
+            elif name in ("ttft_s", "tpot_s", "itl_s"):
+                slo["ttft" if name == "ttft_s" else "tpot"] = seconds
+        _say_back_direction(text, quantity, notes)
+    load_said = concurrency is not None or rate is not None
+    missing = [
+        *(["metric"] if metric is None else []), *([] if load_said else ["load"]),
+        *([] if prompt or output or shared else ["lengths"]),
+    ]  # fmt: skip
+    return Reading(
+        goal=text, metric=metric, direction=direction, rate=rate, concurrency=concurrency, prompt_tokens=prompt,
+        output_tokens=output, shared_prefix_tokens=shared, limit=limit, slo_ttft_s=slo.get("ttft"),
+        slo_tpot_s=slo.get("tpot"), features=_features(text), missing=tuple(missing), notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _number(text: str) -> float:
+    clean = text.replace(",", "").strip()
+    if clean[-1:] in "kK":
+        value = float(clean[:-1])
+        return value * (1024 if value in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512) else 1000)
+    return float(clean)
+
+
+def _first(patterns: list[str], text: str) -> re.Match[str] | None:
+    return next((hit for pattern in patterns if (hit := re.search(pattern, text, re.I))), None)
+
+
+def _rate(text: str) -> float | None:
+    unit = (
+        r"(?:req(?:uest)?s?|quer(?:y|ies)|calls?|images?|clips?|edits?|prompts?|completions?|transcriptions?|messages?)"
+    )
+    hit = re.search(rf"{_NUMBER}\s*{unit}\s*(?:/|per|a|each)\s*(s|sec|second|min|minute|h|hour)\b", text, re.I)
+    if hit is None:
+        short = re.search(rf"{_NUMBER}\s*(?:rps|qps)\b|\b(?:rps|qps)\s*(?:of|=|:)?\s*{_NUMBER}", text, re.I)
+        return _number(short.group(1) or short.group(2)) if short else None
+    per = hit.group(2).lower()
+    return _number(hit.group(1)) / (60 if per.startswith("m") else 3600 if per.startswith("h") else 1)
+
+
+def _concurrency(text: str) -> int | None:
+    hit = _first(
+        [
+            rf"{_NUMBER}\s*(?:\w+[- ])?(?:concurrent|simultaneous|parallel)",
+            rf"{_NUMBER}\s*(?:users?|clients?|streams?|sessions?|agents|callers|people|(?:\w+ )?(?:requests? )?(?:at once|at a time|in flight|at the same time|in parallel))",
+            rf"(?:concurrency|batch(?: size)?)\s*(?:of|=|:|is)?\s*{_NUMBER}",
+        ],
+        text,
+    )  # fmt: skip
+    if hit is not None:
+        return int(_number(hit.group(1)))
+    alone = r"\b(single|one)[- ](user|stream|request|client|session)\b|\bone at a time\b|\bsequential(ly)?\b|\binteractive, alone\b"
+    return 1 if re.search(alone, text, re.I) else None
+
+
+def _shared(text: str) -> int | None:
+    kind = r"(?:shared|common|same|identical|system|reused)"
+    hit = _first(
+        [
+            rf"{_NUMBER}[- ]?tokens?\s+(?:long\s+)?{kind}\s+(?:\w+\s+)?(?:prefix|prompt|context|document)",
+            rf"{kind}\s+(?:\w+\s+)?(?:prefix|prompt|context|document)(?:es|s)?\s+(?:of|with|:)\s+(?:about\s+)?{_NUMBER}",
+        ],
+        text,
+    )  # fmt: skip
+    return int(_number(hit.group(1))) if hit else None
+
+
+def _lengths(text: str) -> tuple[int | None, int | None]:
+    """(prompt tokens, output tokens)."""
+    pair = _first(
+        [
+            rf"{_NUMBER}\s*(?:tokens?\s*)?(?:in(?:put)?|prompt)(?:\s*tokens?)?\s*(?:/|,|and|->|x)?\s*{_NUMBER}\s*(?:tokens?\s*)?(?:out(?:put)?|generated|completion|new)",
+            rf"\bisl\s*[=:]?\s*{_NUMBER}\D{{1,12}}osl\s*[=:]?\s*{_NUMBER}",
+            rf"\b{_NUMBER}\s*/\s*{_NUMBER}\s*tokens?\b",
+        ],
+        text,
+    )  # fmt: skip
+    if pair:
+        return int(_number(pair.group(1))), int(_number(pair.group(2)))
+    said = r"(?:chat |short |long |streamed |code |json )*"
+    out = _first(
+        [
+            rf"{_NUMBER}[- ]?(?:output|new|generated|completion)[- ]tokens?",
+            rf"{_NUMBER}[- ]?tokens?[- ]{said}(?:completions?|outputs?|responses?|answers?|generations?|replies|summar\w+|edits?)",
+            rf"(?:generat\w+|output\w*|answers?|completions?|responses?|repl(?:y|ies)|produc\w+|summar\w+|max[- _]tokens)\s*(?:of|with|=|:|is)?\s*(?:up to |about |at most )?{_NUMBER}\s*(?:new |output )?tokens?",
+        ],
+        text,
+    )  # fmt: skip
+    prompt = _first(
+        [
+            rf"{_NUMBER}[- ]?(?:tokens? )?(?:input|prompt|context)[- ]tokens?",
+            rf"{_NUMBER}[- ]?tokens?[- ](?:long )?{said}(?:prompts?|inputs?|contexts?|documents?|files?|articles?)",
+            rf"(?:prompts?|inputs?|contexts?|documents?|files?)\s*(?:of|with|=|:|is|are|up to|around)?\s*(?:up to |about |around )?{_NUMBER}\s*tokens?",
+            rf"{_NUMBER}[- ](?:token )?(?:long )?context",
+        ],
+        text,
+    )  # fmt: skip
+    return (int(_number(prompt.group(1))) if prompt else None), (int(_number(out.group(1))) if out else None)
+
+
+def _limits(text: str) -> list[tuple[str, float]]:
+    """Bounds that are put on a quantity: (quantity, seconds)."""
+    found = []
+    for hit in re.finditer(rf"{_LIMIT}\s*(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|sec|seconds?)\b", text, re.I):
+        seconds = float(hit.group(1)) * (1e-3 if hit.group(2).lower().startswith("m") else 1.0)
+        before, after = text[: hit.start()], text[hit.end() : hit.end() + 30]
+        nearest: tuple[int, str] | None = None
+        for quantity in _quantities():
+            for place in re.finditer(quantity["pattern"], before, re.I):
+                if nearest is None or place.end() > nearest[0]:
+                    nearest = (place.end(), quantity["name"])
+        if nearest is None or len(before) - nearest[0] > 40:
+            ahead = next(
+                (
+                    q["name"]
+                    for q in _quantities()
+                    if re.match(r"\W*(?:for |of )?(?:\w+ )?" + f"(?:{q['pattern']})", after, re.I)
+                ),
+                None,
+            )
+            nearest = (0, ahead) if ahead else nearest
+        found.append((nearest[1] if nearest else "latency_s", seconds))
+    return found
+
+
+def _objective(text: str, limits: list[tuple[str, float]]) -> tuple[dict[str, Any] | None, list[str]]:
+    """The quantity that is optimised: one that a verb asks for, else one without a bound, else the bounded one."""
+    notes: list[str] = []
+    without_load = re.sub(rf"\bat {_NUMBER}\s*\w+\s*(/|per|a)\s*\w+", " ", text, flags=re.I)
+    found: list[tuple[int, dict[str, Any]]] = []
+    for order, quantity in enumerate(_quantities()):
+        for hit in re.finditer(quantity["pattern"], without_load, re.I):
+            found.append((hit.start() * 100 + order, quantity))
+    if not found:
+        return None, notes
+    verb = r"(?:maximi[sz]\w+|minimi[sz]\w+|optimi[sz]\w+|improv\w+|benchmark|measure|reduc\w+|lower|best|highest|lowest|headline|metric|cut|shorten|increase|raise|boost)"
+    for place in re.finditer(verb, without_load, re.I):
+        near = (
+            sorted(item for item in ((at // 100 - place.end(), at, q) for at, q in found) if 0 <= item[0] <= 40)[:1]
+            if found
+            else []
+        )
+        if near:
+            return near[0][2], notes
+    bounded = {name for name, _ in limits}
+    free = [(at, q) for at, q in found if q["name"] not in bounded]
+    chosen = min(free or found, key=lambda item: item[0])[1]
+    others = {q["name"] for _, q in found} - {chosen["name"]} - bounded
+    if others:
+        notes.append(f"also named: {', '.join(sorted(others))}; they are reported beside it")
+    return chosen, notes
+
+
+def _name(quantity: dict[str, Any], text: str, notes: list[str]) -> str:
+    if not quantity["percentiles"]:
+        return str(quantity["name"])
+    hit = re.search(_PERCENTILE, text, re.I)
+    if hit:
+        percentile = f"p{hit.group(1) or hit.group(2)}"
+    elif re.search(r"\b(mean|average)\b", text, re.I):
+        percentile = "mean"
+    elif re.search(r"\btail|worst\b", text, re.I):
+        percentile = "p99"
+        notes.append("'tail' is read as p99")
+    else:
+        percentile = "p50"
+        if not re.search(r"\b(median|typical)\b", text, re.I):
+            notes.append("no percentile is named: the median (p50) is the headline, p95 and p99 are reported beside it")
+    return f"{percentile}_{quantity['name']}"
+
+
+def _say_back_direction(text: str, quantity: dict[str, Any], notes: list[str]) -> None:
+    up = re.search(
+        r"\b(maximi[sz]e|increase|raise|highest)\s+(?:the\s+)?(?:\w+\s+){0,2}(latency|ttft|tpot|itl|response time|p\d\d)",
+        text,
+        re.I,
+    )
+    down = re.search(
+        r"\b(minimi[sz]e|reduce|lowest|lower)\s+(?:the\s+)?(?:\w+\s+)?(throughput|goodput|tokens)", text, re.I
+    )
+    if quantity["better"] == "lower" and up:
+        notes.append(f"'{up.group(0)}' is read as: as low as possible, since latency is better when it is lower")
+    if quantity["better"] == "higher" and down:
+        notes.append(f"'{down.group(0)}' is read as: as high as possible, since throughput is better when it is higher")
+
+
+def _features(text: str) -> tuple[str, ...]:
+    table = {
+        "chat": r"\bchat\w*|conversation\w*|assistant", "streaming": r"\bstream\w*|live|real-?time",
+        "shared-prefix": r"\bprefix|shared (?:long )?(?:system )?prompt|prompt[- ]cach|same (?:system prompt|document)",
+        "long-context": r"\blong[- ]context|long (?:prompts?|documents?|inputs?)|\b(?:32|64|100|128|200|256)k\b",
+        "json": r"\bjson|schema|structured output|constrained", "code-edit": r"\bcode[- ]edit|predicted[- ]output|refactor",
+        "bursty": r"\bburst\w*|spik\w+",
+    }  # fmt: skip
+    return tuple(name for name, pattern in table.items() if re.search(pattern, text, re.I))
