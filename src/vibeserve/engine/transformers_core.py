@@ -17,15 +17,17 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
 
+from .batch import Floats
 from .cache_rows import RowCache, joinable
 from .errors import RequestError, SettingsError, UnsupportedModelError
-from .sampling import choose, logprobs_of
+from .sampling import Choice, choose, draw, logprobs_of
 from .sequence import Sequence
 from .settings import Settings
 from .stats import PHASES, Counters, Stats
-from .types import MAX_LOGPROBS, FinishReason, Limits, Output, Request, TokenLogprobs
+from .types import MAX_LOGPROBS, FinishReason, Limits, Output, Request, SamplingParams, TokenLogprobs
 
 log = logging.getLogger(__name__)
 BATCHING = ("continuous", "static", "off")
@@ -180,7 +182,7 @@ class TransformersCore:
             top = sequence.request.params.logprobs or 0
             following = enumerate(sequence.tokens[1:])
             sequence.prompt_logprobs = [None, *(logprobs_of(logits[at], token, top) for at, token in following)]
-        output = self._append(sequence, logits[-1])
+        output = self._append(sequence, self._choose([sequence], logits[-1:])[0])
         if output.finish_reason is None:
             joining = RowCache(cache, [sequence.prompt_tokens])
             self._cache = joining if self._cache is None else self._cache.join(joining)
@@ -196,15 +198,23 @@ class TransformersCore:
         self._cache.grown()
         self._counters.seconds["forward"] += perf_counter() - began
         self._counters.decode_tokens += len(tokens)
-        outputs = [self._append(sequence, logits[row][-1]) for row, sequence in enumerate(self._rows)]
+        chosen = self._choose(self._rows, logits[:, -1])
+        outputs = [self._append(sequence, one) for sequence, one in zip(self._rows, chosen, strict=True)]
         self._keep([row for row, output in enumerate(outputs) if output.finish_reason is None])
         return outputs
 
-    def _append(self, sequence: Sequence, logits: Any) -> Output:
-        """Sample one token and say what became of the request."""
+    def _choose(self, sequences: list[Sequence], logits: Floats) -> list[Choice]:
+        """The next token of each sequence from its row of logits."""
         began = perf_counter()
-        params = sequence.request.params
-        token, entry = choose(sequence, logits, self.limits.eos_token_ids)
+        wanted = [(sequence, row) for row, sequence in enumerate(sequences)]
+        best = logits.argmax(axis=1).astype(np.int32)
+        chosen = choose(wanted, logits, best, self.limits.eos_token_ids, _draw_all)
+        self._counters.seconds["sampling"] += perf_counter() - began
+        return chosen
+
+    def _append(self, sequence: Sequence, chosen: Choice) -> Output:
+        """Take a token and say what became of the request."""
+        params, token = sequence.request.params, chosen.token
         sequence.tokens.append(token)
         sequence.token_counts[token] = sequence.token_counts.get(token, 0) + 1
         self._counters.output_tokens += 1
@@ -212,8 +222,7 @@ class TransformersCore:
         reason: FinishReason | None = "length" if sequence.sampled >= params.max_tokens else None
         if ends and sequence.sampled >= params.min_tokens:
             reason = "stop"
-        self._counters.seconds["sampling"] += perf_counter() - began
-        return self._output(sequence, (token,), None if entry is None else (entry,), reason)
+        return self._output(sequence, (token,), None if chosen.logprobs is None else (chosen.logprobs,), reason)
 
     def _output(
         self,
@@ -279,6 +288,11 @@ class TransformersCore:
     def close(self) -> None:
         """Free the model."""
         self._cache = None
+
+
+def _draw_all(logits: Floats, rows: list[int], how: list[SamplingParams], points: list[float]) -> list[int]:
+    """Random rows one by one; see `choose`."""
+    return [draw(logits[row], one, point) for row, one, point in zip(rows, how, points, strict=True)]
 
 
 class _Forward:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import sys
 import time
 from collections.abc import Iterator
 
@@ -23,10 +24,12 @@ STREAM_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 class Job:
     """One HTTP request's work in the engine, from submission to its end or the client's leaving."""
 
-    def __init__(self, plan: Plan, model: ServedModel, engine: Engine, bridge: Bridge, arrival: float):
+    def __init__(
+        self, plan: Plan, model: ServedModel, engine: Engine, bridge: Bridge, arrival: float, stream_interval: int = 1
+    ):
         self.plan = plan
         self.id = secrets.token_hex(12)
-        self.inbox = Inbox()
+        self.inbox = Inbox(self._wake_every(stream_interval))
         self._engine = engine
         self._bridge = bridge
         self._arrival = arrival
@@ -35,6 +38,12 @@ class Job:
         ]
         self._by_id = {f"{self.id}-{choice.index}": choice for choice in self.choices}
         self._open = len(self.choices)
+
+    def _wake_every(self, stream_interval: int) -> int:
+        """A stop string must be seen at once, so that its slot is free; else a whole answer is looked at when it ends."""
+        if self.plan.stops:
+            return 1
+        return stream_interval * len(self.plan.prompts) * self.plan.n if self.plan.stream else sys.maxsize
 
     @property
     def needs_engine(self) -> bool:

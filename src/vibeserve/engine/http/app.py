@@ -213,7 +213,7 @@ class App:
             plan = await asyncio.to_thread(make_plan, body, model)
         else:
             plan = make_plan(body, model)
-        job = Job(plan, model, engine, bridge, arrival)
+        job = Job(plan, model, engine, bridge, arrival, settings.stream_interval)
         wire = make_wire(job.id, int(time.time()), model, plan)
         await self._answering.run(job, wire, receive, send, arrival)
         self.counters.request_s.observe(time.perf_counter() - arrival)

@@ -37,20 +37,24 @@ OnStep = Callable[[list[Output]], None]
 class Inbox:
     """Outputs of one HTTP request, in order, until its handler takes them. Lives in the event loop alone.
 
-    A handler that is slow (its client reads slowly) takes many at once later: nobody waits for it.
+    A handler that is slow (its client reads slowly) takes many at once later: nobody waits for it. It is woken for the
+    first output, for every `wake_every` after it, and for each that ends an answer.
     """
 
-    __slots__ = ("_outputs", "_waiter", "gone")
+    __slots__ = ("_first", "_outputs", "_waiter", "_wake_every", "gone")
 
-    def __init__(self) -> None:
+    def __init__(self, wake_every: int = 1) -> None:
         self._outputs: list[Output] = []
         self._waiter: asyncio.Future[None] | None = None
+        self._wake_every = wake_every
+        self._first = True
         self.gone = False
 
     def put(self, output: Output) -> None:
-        """Add an output and wake the handler."""
+        """Add an output, and wake the handler where it is time."""
         self._outputs.append(output)
-        self._wake()
+        if self._first or len(self._outputs) >= self._wake_every or output.finish_reason is not None:
+            self._wake()
 
     def leave(self) -> None:
         """The client has left."""
@@ -62,12 +66,17 @@ class Inbox:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
+    def _due(self) -> bool:
+        outputs = self._outputs
+        enough = self._first or len(outputs) >= self._wake_every
+        return bool(outputs) and (enough or any(one.finish_reason for one in outputs))
+
     async def take(self) -> list[Output]:
         """All outputs since the last time, at least one; empty only where the client has left."""
-        while not self._outputs and not self.gone:
+        if not self.gone and not self._due():
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        taken, self._outputs = self._outputs, []
+        taken, self._outputs, self._first = self._outputs, [], False
         return taken
 
 

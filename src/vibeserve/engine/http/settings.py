@@ -18,6 +18,8 @@ class HttpSettings:
     - `drain_s`: on SIGTERM, requests in flight have this long to finish.
     - `write_stall_s`: a client that reads nothing for this long is cut off.
     - `keep_alive_s`: an idle connection is kept this long.
+    - `stream_interval`: a stream gets an event for its first token and then for every so many; 1 is one a token. More
+      saves the system call that sending costs, and makes the text come in larger pieces.
     """
 
     model_name: str = ""
@@ -26,6 +28,7 @@ class HttpSettings:
     drain_s: float = 30.0
     write_stall_s: float = 120.0
     keep_alive_s: float = 75.0
+    stream_interval: int = 1
 
 
 def http_settings_from(table: dict[str, Any], where: str = "[http]") -> HttpSettings:
