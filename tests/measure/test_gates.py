@@ -2,20 +2,50 @@
 
 import errno
 import json
+import math
 import os
+import tempfile
 import textwrap
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from vibeserve.base.errors import MissingError
 from vibeserve.base.files import DiskFiles
+from vibeserve.base.scripted import Script, ScriptedRunner
 from vibeserve.measure.gates import metric_value, run_benchmark, run_checker
 from vibeserve.measure.launch import launch
-from vibeserve.targets.types import Metric
+from vibeserve.targets.types import Bundle, Metric, ModelMeta
 
 URL = "http://127.0.0.1:9"
+NAMES = st.sampled_from(
+    [
+        "passed",
+        "cases",
+        "name",
+        "ok",
+        "detail",
+        "failed",
+        "requests",
+        "errors",
+        "output_tokens_per_s",
+        "num_failed",
+        "x",
+    ]
+)
+TARGET = Bundle(
+    path=None,
+    slug="none",
+    reference=Path("/"),
+    checker=Path("/"),
+    benchmark=Path("/"),
+    objective=None,
+    metric=Metric("output_tokens_per_s", "tokens/s", "higher"),
+    meta=ModelMeta("none/none"),
+)
 SCRIPT = """
     import argparse, json, sys, time
     parser = argparse.ArgumentParser()
@@ -178,3 +208,35 @@ def test_metric_by_name_alone():
     value, problem = metric_value(json.loads('{"x": -Infinity}'), Metric("x", "s", "lower"))
     assert value is None
     assert "-inf" in problem
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(NAMES, JSON, max_size=5), st.integers(-15, 5))
+def test_whatever_a_script_writes_is_a_result(document, exit_code):
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "out.json"
+        written = {output: json.dumps(document)}
+        runner = ScriptedRunner(lambda command: Script(exit_code=exit_code, files=written))
+        arguments = {"output": output, "runner": runner, "clock": runner.clock}
+        checked = run_checker(TARGET, URL, Path(folder), **arguments)
+        assert checked.ok == (exit_code == 0 and document.get("passed") is True)
+        assert checked.detail
+        measured = run_benchmark(TARGET, URL, Path(folder), seed=1, **arguments)
+        if measured.value is not None:
+            assert exit_code == 0
+            assert math.isfinite(measured.value)
+        else:
+            assert measured.detail
+
+
+def test_time_is_up_on_a_logical_clock(tmp_path):
+    runner = ScriptedRunner(lambda command: Script(runs_for_s=None, deaf=True))
+    result = run_checker(TARGET, URL, tmp_path, output=tmp_path / "c.json", runner=runner, clock=runner.clock)
+    assert result.timed_out
+    assert TARGET.checker_timeout_s <= runner.clock.monotonic_s() <= TARGET.checker_timeout_s + 2

@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vibeserve.base.clock import LogicalClock
-from vibeserve.base.processes import Command, ProcessError
+from vibeserve.base.processes import Command, ProcessError, ProcessRunner
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +100,7 @@ def _append(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.write(text)
+
+
+if TYPE_CHECKING:
+    _RUNNER: ProcessRunner = ScriptedRunner(lambda command: Script())  # it is one

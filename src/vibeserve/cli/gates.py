@@ -38,6 +38,7 @@ def check(
     weights = _model(target, model_dir)
     with tempfile.TemporaryDirectory(prefix="vibeserve-check-") as folder:
         where = output or Path(folder) / "check.json"
+        note(f"running {target.checker_script.name} against {url} (at most {duration(target.checker_timeout_s, 3)}) …")
         result = run_checker(target, url, weights, output=where, seed=seed, extra_args=passed or ())
     if not result.ran:
         raise InputError(f"not run: {result.detail}", hint="see what the checker printed: --output FILE keeps it")
@@ -57,13 +58,17 @@ def bench(
     pairs: Annotated[int | None, typer.Option(help="With --against: pairs of windows, at least 5.")] = None,
     window: Annotated[float | None, typer.Option(min=0.1, help="Seconds of load in a window.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the prompts and of the order.")] = 0,
+    timeout: Annotated[
+        float | None, typer.Option(min=1, help="Seconds for all of it; without it, the bundle's.")
+    ] = None,
     model_dir: ModelDir = None,
     output: Output = None,
     json: JsonFlag = False,
 ) -> int:
     """Run a bundle's benchmark against one running server, or two in pairs.
 
-    What follows -- goes to the benchmark: -- --concurrency 1,4,16 --prompt-len 64,512 makes a sweep.
+    What follows -- goes to the benchmark: -- --sweep concurrency=1,4,16 --sweep prompt-len=64,512 makes a curve, of
+    which --output has each level as soon as it ends.
     """
     from vibeserve.measure import ExternalServer
     from vibeserve.measure.bench_document import bench_document
@@ -80,7 +85,18 @@ def bench(
     with tempfile.TemporaryDirectory(prefix="vibeserve-bench-") as folder:
         where = output or Path(folder) / "bench.json"
         if against is None:
-            result = run_benchmark(target, url, weights, seed=seed, window_s=window, extra_args=extra, output=where)
+            limit_s = target.benchmark_timeout_s if timeout is None else timeout
+            note(f"running {target.benchmark_script.name} against {url} (at most {duration(limit_s, 3)}) …")
+            result = run_benchmark(
+                target,
+                url,
+                weights,
+                seed=seed,
+                window_s=window,
+                extra_args=extra,
+                output=where,
+                timeout_s=limit_s,
+            )
             document = bench_document(target, result)
         else:
             document = _against(target, weights, server, against, pairs, window, seed, extra, Path(folder))
