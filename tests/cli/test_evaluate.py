@@ -1,8 +1,15 @@
 """evaluate, as a user types it: each verdict, and mistakes."""
 
+import contextlib
 import json
+import os
+import random
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from vibeserve.measure import fake_server
@@ -137,3 +144,30 @@ def test_every_fault_ends_in_a_verdict(evaluate, fake, fault):
     assert code == (0 if VERDICTS[fault] == "not-better" else 1)
     assert document["reason"]
     assert "Traceback" not in err
+
+
+def processes_of(folder):
+    """Everything alive whose command line names `folder`."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE and any(str(folder) in word for word in process.cmdline()):
+                found.append(process)
+    return found
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_it_leaves_nothing(fake, tmp_path):
+    moments = random.Random(5)
+    command = [sys.executable, "-m", "vibeserve.cli.main", "evaluate", str(MINI), "--model-dir", str(tmp_path)]
+    command += ["--candidate", str(fake("candidate")), "--pairs", "5", "--window", "0.3"]
+    environment = os.environ | {"VIBESERVE_CACHE_DIR": str(tmp_path / "cache")}
+    for _ in range(12):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+        time.sleep(moments.uniform(0.3, 8.0))
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + 15
+        while (left := processes_of(tmp_path)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not left
