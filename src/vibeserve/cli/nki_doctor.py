@@ -1,0 +1,55 @@
+"""`vibeserve nki doctor`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.exceptions import Exit
+
+from vibeserve.base.errors import EXIT_DOES_NOT_HOLD, MissingError
+from vibeserve.cli.output import JsonFlag, note, print_json, print_table
+from vibeserve.nki import doctor as checks
+
+
+def doctor(
+    script: Annotated[
+        Path | None, typer.Argument(help="A device script to look at too.", exists=True, dir_okay=False)
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="A profiling output directory to look at too.")
+    ] = None,
+    header: Annotated[
+        bool, typer.Option("--header", help="Print a ready header for a script, and nothing else.")
+    ] = False,
+    artifacts: Annotated[
+        bool, typer.Option("--artifacts", help="Say how to keep and find compiler artifacts.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Check the environment for kernel work: kernel environment, device, packages, targets, flags, disk.
+
+    Exits 3 where no kernel environment is configured, 1 where something else is wrong.
+    """
+    if header:
+        print(checks.HEADER, end="")
+        return
+    found = checks.diagnose(checks.this_machine(), script, output)
+    wrong = [item for item in found if item.ok is False]
+    if as_json and not any(item.detail == checks.NOT_CONFIGURED for item in wrong):
+        print_json({"ok": not wrong, "checks": [item.document() for item in found]})
+    elif not as_json:
+        marks = {True: "ok", False: "WRONG", None: "not run"}
+        print_table(
+            ["check", "", "what was seen", "what to do"],
+            [[item.name, marks[item.ok], item.detail, item.fix] for item in found],
+        )
+    if artifacts:
+        note(checks.ARTIFACT_FLAGS)
+    if any(item.detail == checks.NOT_CONFIGURED for item in wrong):
+        raise MissingError(
+            checks.NOT_CONFIGURED, hint="without a device, kernels run on the simulator: vibeserve nki run SCRIPT"
+        )
+    if wrong:
+        raise Exit(EXIT_DOES_NOT_HOLD)
