@@ -123,6 +123,23 @@ def fresh_prompts(seed: int, count: int) -> list[Prompt]:
     return prompts
 
 
+def prefix_prompts(seed: int, words: int) -> list[Prompt]:
+    """A long prefix that nobody has seen before, with tails that part: a cached prefix must give what a cold one gives."""
+    generator = random.Random(f"{seed}/prefix")
+    shared = f"Notes {generator.randrange(1000, 9999)}: " + " ".join(generator.choice(_WORDS) for _ in range(words))
+    names = ["".join(generator.sample(_SYLLABLES, 3)).capitalize() for _ in range(3)]
+    return [
+        Prompt(
+            f"prefix/{index}",
+            "",
+            (("system", shared), ("user", f"Write a story about {name} and these notes.")),
+            20,
+            True,
+        )
+        for index, name in enumerate(names)
+    ]
+
+
 # ------------------------------------------------------------------------------------------------------ the wire
 
 
@@ -360,12 +377,21 @@ def judge_equal(name: str, alone: dict[str, Answer], other: dict[str, Answer], r
 class Reference:
     """Hugging Face's model in fp32; loaded once, and only where an answer is not known already."""
 
-    def __init__(self, folder: Path, cache: Path | None, margin: float, trust_remote_code: bool):
+    def __init__(
+        self,
+        folder: Path,
+        cache: Path | None,
+        margin: float,
+        trust_remote_code: bool,
+        device: str = "cpu",
+        dtype: str = "float32",
+    ):
         try:
             from transformers import AutoTokenizer
         except ImportError:
             raise CannotRunError("transformers is not installed", "pip install -r requirements.txt") from None
         self.folder, self.margin, self.trust = folder, margin, trust_remote_code
+        self.device, self.dtype = device, dtype
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
         self._model: Any = None
         self.cache = cache
@@ -394,8 +420,12 @@ class Reference:
             logging.disable_progress_bar()
             try:
                 self._model = AutoModelForCausalLM.from_pretrained(
-                    self.folder, dtype=torch.float32, trust_remote_code=self.trust
+                    self.folder, dtype=getattr(torch, self.dtype), trust_remote_code=self.trust
                 ).eval()
+                if self.device == "auto":
+                    mps = torch.backends.mps.is_available()
+                    self.device = "cuda" if torch.cuda.is_available() else "mps" if mps else "cpu"
+                self._model.to(self.device)
             except (OSError, ValueError) as error:
                 raise CannotRunError(
                     f"the reference cannot be loaded from {self.folder}: {error}", "materialise the model"
@@ -420,7 +450,12 @@ class Reference:
         import torch
 
         with torch.inference_mode():
-            logits = self.model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1].float()
+            logits = (
+                self.model(torch.tensor([prompt + answer], device=self.device))
+                .logits[0, len(prompt) - 1 : -1]
+                .float()
+                .cpu()
+            )
         best = logits.max(dim=-1)
         taken = logits.gather(1, torch.tensor(answer)[:, None])[:, 0]
         return list(zip(best.indices.tolist(), (best.values - taken).tolist(), strict=True))
@@ -429,7 +464,7 @@ class Reference:
         """The reference's own greedy answer."""
         import torch
 
-        ids = torch.tensor([prompt])
+        ids = torch.tensor([prompt], device=self.device)
         options = {"eos_token_id": None} if ignore_eos else {}
         pad = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else 0
         with torch.inference_mode():
@@ -447,7 +482,7 @@ class Reference:
         self, prompt: list[int], answer: list[int], limit: int, ignore_eos: bool, report: Report, name: str
     ) -> str | None:
         """None where the answer is the reference's; else the first token that differs, and both texts."""
-        key = hashlib.sha256(json.dumps([self.weights, prompt, limit, ignore_eos]).encode()).hexdigest()
+        key = hashlib.sha256(json.dumps([self.weights, self.dtype, prompt, limit, ignore_eos]).encode()).hexdigest()
         known = self.cache / f"{key}.json" if self.cache else None
         if known is not None and known.is_file() and json.loads(known.read_text()) == answer:
             self.compared += len(answer)
@@ -641,6 +676,10 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--model-dir", type=Path, default=default_model, help="the reference's weights (default: the bundle's)"
     )
+    p.add_argument("--device", default="cpu", help="of the reference: cpu, cuda, mps, or auto (default %(default)s)")
+    p.add_argument(
+        "--dtype", default="float32", choices=("float32", "bfloat16", "float16"), help="(default %(default)s)"
+    )
     p.add_argument("--model", default="", help="the model's name in requests (default: the first of /v1/models)")
     p.add_argument("--output-json", type=Path, help="write the cases here")
     p.add_argument(
@@ -656,6 +695,9 @@ def parser() -> argparse.ArgumentParser:
         help="share of tokens that must be the reference's first choice (default: bundle.toml, else 1)",
     )
     p.add_argument("--num-fresh", type=int, default=6, help="prompts that nobody has seen before (default 6)")
+    p.add_argument(
+        "--prefix-words", type=int, default=150, help="words that three prompts begin with alike (default 150)"
+    )
     p.add_argument("--seed", type=int, help="of the fresh prompts (default: drawn now, and printed)")
     p.add_argument("--timeout", type=float, default=300.0, help="seconds that one request may take (default 300)")
     p.add_argument("--cache-dir", type=Path, help="keep proven answers here, keyed by weights, prompt and settings")
@@ -670,7 +712,9 @@ def run(args: argparse.Namespace, report: Report) -> None:
         raise CannotRunError(f"no model in {args.model_dir}", "vibeserve materialize BUNDLE, or pass --model-dir")
 
     def reference() -> Reference:
-        return Reference(args.model_dir, args.cache_dir, args.near_tie_margin, args.trust_remote_code)
+        return Reference(
+            args.model_dir, args.cache_dir, args.near_tie_margin, args.trust_remote_code, args.device, args.dtype
+        )
 
     if args.answers is not None:
         judge_answers(reference(), args.answers, report)
@@ -685,7 +729,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
     listed = [m.get("id") for m in (models or {}).get("data", [])] if isinstance(models, dict) else []
     wire.model = args.model or (listed[0] if listed else "")
     report.add("models", bool(listed), "/v1/models lists no model")
-    prompts = [*FIXED, *fresh_prompts(args.seed, args.num_fresh)]
+    prompts = [*FIXED, *fresh_prompts(args.seed, args.num_fresh), *prefix_prompts(args.seed, args.prefix_words)]
     asked = ask_all(wire, prompts, args.seed)
     if not judge_wire(asked, prompts, report):
         report.add("exact", None, "not run: the answers are no answers")

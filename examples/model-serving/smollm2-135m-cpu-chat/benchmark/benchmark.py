@@ -812,7 +812,7 @@ def figures(
     result |= goodput(ok, in_time, duration, args)
     result["plausibility"] = plausibility(ok, level)
     for name in ("ttft_s", "tpot_s", "itl_s", "latency_s"):
-        for p in ("p50", "p95", "p99"):
+        for p in ("p50", "p90", "p95", "p99", "mean"):
             key = f"{p}_{name}"
             result[key] = result[name][p]
             for extra in ("reason", "is_lower_bound"):

@@ -98,18 +98,27 @@ class Answer:
         return piece
 
 
+def best_device(torch: Any) -> str:
+    """The accelerator that torch sees, else the CPU."""
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
 class Model:
     """Tokenizer and model, as transformers loads them."""
 
-    def __init__(self, folder: Path, trust_remote_code: bool = False):
+    def __init__(self, folder: Path, trust_remote_code: bool = False, device: str = "cpu", dtype: str = "float32"):
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         self.torch = torch
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
         self.model: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, trust_remote_code=trust_remote_code
+            folder, dtype=getattr(torch, dtype), trust_remote_code=trust_remote_code
         ).eval()
+        self.device = best_device(torch) if device == "auto" else device
+        self.model.to(self.device)
         ends = self.model.generation_config.eos_token_id
         self.end_ids = set(ends if isinstance(ends, list) else [] if ends is None else [ends])
         self.context = int(getattr(self.model.config, "max_position_embeddings", 0) or 1 << 30)
@@ -148,9 +157,9 @@ class Model:
             # The end token has no text; the text after a stop string is not the client's.
             piece = answer.add(token)
             emit(piece, [token])
-            return torch.tensor([answer.stopped or gone()], dtype=torch.bool)
+            return torch.tensor([answer.stopped or gone()], dtype=torch.bool, device=self.device)
 
-        prompt = torch.tensor([request.prompt_ids])
+        prompt = torch.tensor([request.prompt_ids], device=self.device)
         with torch.inference_mode():
             self.model.generate(prompt, attention_mask=torch.ones_like(prompt), stopping_criteria=[step], **options)
         if rest := ("" if answer.stopped else answer.rest()):
@@ -496,6 +505,10 @@ def main() -> int:
     )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, mps, or auto (default %(default)s)")
+    parser.add_argument(
+        "--dtype", default="float32", choices=("float32", "bfloat16", "float16"), help="(default %(default)s)"
+    )
     parser.add_argument("--prompt", help="answer this once, greedily, and end")
     parser.add_argument("--max-tokens", type=int, default=DEFAULT_MAX_TOKENS, help="with --prompt: tokens at most")
     parser.add_argument(
@@ -506,7 +519,7 @@ def main() -> int:
     if not (args.model_dir / "config.json").is_file():
         print(f"error: no model in {args.model_dir}\nhint: vibeserve materialize {HERE.parent}", file=sys.stderr)
         return 2
-    model = Model(args.model_dir, args.trust_remote_code)
+    model = Model(args.model_dir, args.trust_remote_code, args.device, args.dtype)
     if args.prompt is None:
         serve(model, model_name(), args.host, args.port)
         return 0
