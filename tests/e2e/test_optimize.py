@@ -208,6 +208,8 @@ def test_killed_a_hundred_times_and_resumed(drive: Any, tmp_path: Path) -> None:
 
 def test_the_command_line_on_a_model_that_nothing_builds(bundle: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "VIBESERVE_RUNS_DIR": str(tmp_path / "runs")}
+    toml = bundle / "bundle.toml"
+    toml.write_text(toml.read_text().replace("text -> text", "text -> image"))
 
     def run(*words: str) -> tuple[int, str, str]:
         argv = [sys.executable, "-m", "vibeserve.cli.main", *words]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,10 +58,10 @@ def optimize(
         here=here,
         trust_remote_code=trust_remote_code,
     )
-    outside = _outside()
-    directory = begin(request, runs_dir or default_runs_dir(), outside)
-    note(f"run {directory}")
-    return _finish(directory, outside, json, require_improvement)
+    with _outside(request.budget_s) as outside:
+        directory = begin(request, runs_dir or default_runs_dir(), outside)
+        note(f"run {directory}")
+        return _finish(directory, outside, json, require_improvement)
 
 
 def resume(
@@ -72,7 +73,9 @@ def resume(
     """Go on with an interrupted run, in the environment that it was begun in."""
     from vibeserve.search import find
 
-    return _finish(find(run, runs_dir).directory, _outside(), json, require_improvement)
+    directory = find(run, runs_dir).directory
+    with _outside() as outside:
+        return _finish(directory, outside, json, require_improvement)
 
 
 def _finish(directory: Path, outside: Any, json: bool, require_improvement: bool) -> int:
@@ -95,25 +98,39 @@ def _finish(directory: Path, outside: Any, json: bool, require_improvement: bool
     return 0
 
 
-def _outside() -> Any:
+@contextlib.contextmanager
+def _outside(budget_s: float | None = None) -> Iterator[Any]:
     from vibeserve.search import Outside
     from vibeserve.search.world import SystemWorld
 
-    return Outside(world=SystemWorld(note=note), tell=teller())
+    with _teller(budget_s) as tell:
+        yield Outside(world=SystemWorld(note=note), tell=tell)
 
 
-def teller() -> Callable[[float, str, str], None]:
-    """Shows events as they are recorded: plain lines with the time, on stderr."""
-    width = 200 if not sys.stderr.isatty() else 0
+@contextlib.contextmanager
+def _teller(budget_s: float | None) -> Iterator[Callable[[float, str, str], None]]:
+    """Shows events as they are recorded, with the time: above a bar on a terminal, as plain lines elsewhere."""
 
-    def tell(at_s: float, kind: str, text: str) -> None:
-        del kind
+    def line(at_s: float, text: str) -> str:
         shown = " ".join(text.split())
-        if width and len(shown) > width:
-            shown = shown[: width - 1] + "…"
-        note(f"[{int(at_s) // 60:3d}:{int(at_s) % 60:02d}] {shown}")
+        return f"[{int(at_s) // 60:3d}:{int(at_s) % 60:02d}] {shown if len(shown) <= 240 else shown[:239] + '…'}"
 
-    return tell
+    if not sys.stderr.isatty():
+        yield lambda at_s, kind, text: note(line(at_s, text))
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True, highlight=False)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("working", total=budget_s)
+
+        def tell(at_s: float, kind: str, text: str) -> None:
+            console.print(line(at_s, text), markup=False)
+            progress.update(task, completed=at_s, description=kind)
+
+        yield tell
 
 
 def _seconds(text: str) -> float:

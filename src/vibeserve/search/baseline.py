@@ -74,7 +74,7 @@ def _start(run: Run, step: Step) -> dict[str, Any]:
 
 def _check(run: Run, step: Step) -> dict[str, Any]:
     server = run.servers.get(BASELINE, None)
-    gate = run.lab.check(server, seed=run.seed_of("check", 0), log=run.log(BASELINE, "check.json"))
+    gate = run.lab.check(server, seed=run.seed_of("check", 0), log=run.log(BASELINE, "check.json"), reference=True)
     step.add(GateRow(0, BASELINE, gate.name, gate.ok, gate.detail, gate.document))
     step.event("check", f"round 0: {gate.detail}")
     return {"ok": gate.ok, "detail": gate.detail}

@@ -18,6 +18,7 @@ from vibeserve.measure.profile import Watching
 from vibeserve.search.counters import facts_of
 from vibeserve.search.fixed import limit_facts, roofline_facts
 from vibeserve.search.lab import Gate, Window
+from vibeserve.search.proofs import Proofs
 from vibeserve.targets import Bundle, ModelFacts
 
 _MEASURED = Provenance.MEASURED.value
@@ -69,6 +70,7 @@ class Bench:
         directory: Path,
         fixed: Callable[[], Mapping[str, Fact]],
         group: str,
+        proofs: Proofs,
     ):
         self._bundle = bundle
         self._model_dir = model_dir
@@ -77,6 +79,7 @@ class Bench:
         self._directory = directory
         self._fixed = fixed
         self._group = group
+        self._proofs = proofs
         self._integrity = Integrity(bundle, model_dir)
         self._workload: tuple[int, int] | None = None
 
@@ -89,13 +92,18 @@ class Bench:
         del name
         return LabServer(launch(directory, self._model_dir, log_dir=log, group=self._group))
 
-    def check(self, server: Any, *, seed: int, log: Path) -> Gate:
-        """The bundle's checker on this very server."""
+    def check(self, server: Any, *, seed: int, log: Path, reference: bool = False) -> Gate:
+        """The bundle's checker on this very server; of the reference it is enough to have been proved once."""
+        if reference and (known := self._proofs.find()) is not None:
+            return known
         result = run_checker(
             self._bundle, server.running.url, self._model_dir, output=log, seed=seed, group=self._group
         )
         ok = result.ok if result.ran else None
-        return Gate("check", ok, result.detail, {**_slim(result.document), "file": self._relative(log)})
+        gate = Gate("check", ok, result.detail, {**_slim(result.document), "file": self._relative(log)})
+        if reference and ok:
+            self._proofs.keep(gate)
+        return gate
 
     def probe(self, server: Any, *, seed: int, oracle: Any) -> Sequence[Gate]:
         """The judge's probes, with prompts and answers of the workload's length."""

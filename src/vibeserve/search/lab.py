@@ -59,8 +59,8 @@ class Lab(Protocol):
         """Start a candidate and wait until it is ready. Raises StartError."""
         ...
 
-    def check(self, server: Server, *, seed: int, log: Path) -> Gate:
-        """The bundle's checker on this server."""
+    def check(self, server: Server, *, seed: int, log: Path, reference: bool = False) -> Gate:
+        """The bundle's checker on this server. `reference`: it is the bundle's own, and may have been proved before."""
         ...
 
     def probe(self, server: Server, *, seed: int, oracle: Server | None) -> Sequence[Gate]:

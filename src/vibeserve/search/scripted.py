@@ -101,7 +101,7 @@ class ScriptedLab:
         self.open_servers.add(name)
         return ScriptedServer(name, behaviour, behaviour.start_s, self.open_servers)
 
-    def check(self, server: Any, *, seed: int, log: Path) -> Gate:
+    def check(self, server: Any, *, seed: int, log: Path, reference: bool = False) -> Gate:
         self._act(f"check {server.name}", 10.0)
         self._tampered = self._tampered or server.behaviour.tampers
         words = {True: "3 of 3 cases passed", False: "1 of 3 cases failed", None: "the checker could not run"}

@@ -15,11 +15,13 @@ from vibeserve.agents import make_agent
 from vibeserve.agents.agent import Fact, Goal
 from vibeserve.base.errors import InputError, MissingError
 from vibeserve.base.jsonio import plain
+from vibeserve.base.paths import cache_dir
 from vibeserve.hardware import THIS_MACHINE, Machine, detect, find, is_measured
 from vibeserve.measure import Fingerprint, fingerprint, reference_candidate
 from vibeserve.search.bench import Bench
 from vibeserve.search.context import digest_of
 from vibeserve.search.fixed import fixed_facts
+from vibeserve.search.proofs import Proofs
 from vibeserve.search.request import Request
 from vibeserve.search.start import Prepared
 from vibeserve.targets import Bundle, ModelFacts, materialize, model_facts, read_bundle, read_three
@@ -47,6 +49,7 @@ class SystemWorld:
         model = _model_facts(model_dir)
         machine = self._machine()
         goal = _goal(bundle, model, here)
+        where = environment(bundle, model_dir, here)
         lab = Bench(
             bundle,
             model_dir,
@@ -55,13 +58,14 @@ class SystemWorld:
             directory=directory,
             fixed=lambda: _fixed(machine, model, bundle, here),
             group=f"{directory.name}-{digest_of(str(directory.resolve()))}",
+            proofs=Proofs(cache_dir() / "reference-checks", where),
         )
         return Prepared(
             goal=goal,
             lab=lab,
             agent=make_agent(request.agent),
             reference=reference_candidate(bundle, trust_remote_code=request.trust_remote_code),
-            environment=environment(bundle, model_dir, here),
+            environment=where,
             device=plain(here),
             notes=tuple(notes),
         )
