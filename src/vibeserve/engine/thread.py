@@ -119,8 +119,7 @@ class EngineThread:
                 self._core.rest()
                 self._wake.wait_for(lambda: self._inbox or self._stopping)
                 self._core.add_idle(perf_counter() - began)
-            if self._stopping:
-                return False
+            ending = self._stopping
             taken = list(self._inbox)
             self._inbox.clear()
         for kind, what, callback in taken:
@@ -132,7 +131,7 @@ class EngineThread:
             else:
                 assert isinstance(what, str)
                 self._core.abort(what)
-        return True
+        return not ending
 
     def _deliver(self, outputs: list[Output]) -> None:
         if not outputs:
