@@ -153,6 +153,18 @@ def test_memory_of_the_whole_tree_is_bounded(tmp_path):
     assert process.reason == "memory"
 
 
+def test_what_it_prints_is_bounded(tmp_path):
+    process = RUNNER.start(command(tmp_path, "while True: print('x' * 100_000)", log_bytes=1 << 20))
+    assert process.wait(30) == -signal.SIGKILL
+    assert process.reason == "log"
+
+
+def test_the_guard_knows_no_more_of_us_than_the_program(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOME_API_KEY", "secret")
+    with RUNNER.start(command(tmp_path, "import time; time.sleep(600)")) as process:
+        assert "SOME_API_KEY" not in psutil.Process(process._guard.pid).environ()
+
+
 def test_limits_and_cpus(tmp_path):
     code = """
         import os, resource

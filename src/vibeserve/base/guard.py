@@ -1,7 +1,7 @@
 """The small process that stands between us and one that we started: run as a script, it imports nothing of this package.
 
 It starts one command in a session of its own and ends everything that came of it when it is told to, when the command
-ends by itself, when its memory passes the limit, or when whoever started the guard is gone, killed with -9 included:
+ends by itself, when its memory or its log passes the limit, or when whoever started the guard is gone, killed with -9 included:
 the kernel then closes the pipe that is the guard's standard input. On Linux the guard is a subreaper, so what forks
 away, leaves its session or loses its parent is still a descendant of the guard; elsewhere a mark in the environment
 finds it.
@@ -28,7 +28,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 ORPHAN_GRACE_S = 1.0  # nobody waits for the answers of an orphan
 UNKILLABLE_S = 10.0
-MEMORY_EVERY_S = 1.0
+LOOK_EVERY_S = 1.0
 
 
 def prctl(option: int, value: int) -> None:
@@ -45,7 +45,7 @@ class Guard:
         self.parent = os.getppid()
         self.exit_code: int | None = None
         self.reason = ""
-        self.next_memory_check_s = 0.0
+        self.next_look_s = 0.0
         self.woken = _wake_on_children()
         self.child = self._start()
 
@@ -120,10 +120,10 @@ class Guard:
             if self.exit_code is not None:
                 self.reason = "exited"
                 return 0.0
-            if self._over_memory():
-                self.reason = "memory"
+            if excess := self._excess():
+                self.reason = excess
                 return 0.0
-            ready, _, _ = select.select([0, self.woken], [], [], MEMORY_EVERY_S)
+            ready, _, _ = select.select([0, self.woken], [], [], LOOK_EVERY_S)
             if self.woken in ready:
                 os.read(self.woken, 4096)
             if 0 in ready:
@@ -140,12 +140,20 @@ class Guard:
                 self.reason = "orphaned"
                 return ORPHAN_GRACE_S
 
-    def _over_memory(self) -> bool:
-        limit, now = self.spec["memory_bytes"], time.monotonic()
-        if limit is None or now < self.next_memory_check_s:
-            return False
-        self.next_memory_check_s = now + MEMORY_EVERY_S
-        return self.memory_bytes() > limit
+    def _excess(self) -> str:
+        """What it has had too much of: memory | log; looked at once in a while."""
+        now = time.monotonic()
+        if now < self.next_look_s:
+            return ""
+        self.next_look_s = now + LOOK_EVERY_S
+        limit = self.spec["memory_bytes"]
+        if limit is not None and self.memory_bytes() > limit:
+            return "memory"
+        for name in ("stdout", "stderr"):
+            with contextlib.suppress(OSError):
+                if os.stat(self.spec[name]).st_size > self.spec["log_bytes"]:
+                    return "log"
+        return ""
 
     def end(self, grace_s: float) -> list[int]:
         """SIGTERM to all of it, SIGKILL after `grace_s`; returns the ids of what is still there."""

@@ -62,7 +62,8 @@ class ProcessError(VibeServeError):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run. `stderr` None: with stdout. `memory_bytes` bounds resident memory of all that comes of it.
+    """What to run. `stderr` None: with stdout. `memory_bytes` bounds resident memory of all that comes of it, and
+    `log_bytes` what it prints: beyond either, it is ended.
 
     `limits` are names of the `resource` module with their values (`{"RLIMIT_NOFILE": 4096}`), set on the program.
     `group` marks everything of one run, so that `sweep` finds what a crash of the guard itself left behind.
@@ -75,6 +76,7 @@ class Command:
     env: Mapping[str, str] = field(default_factory=dict)
     cpus: frozenset[int] | None = None
     memory_bytes: int | None = None
+    log_bytes: int = 1 << 30
     limits: Mapping[str, int] = field(default_factory=dict)
     group: str = ""
 
@@ -89,7 +91,7 @@ class Process(Protocol):
 
     @property
     def reason(self) -> str:
-        """Why it is over: exited | ended | memory | lost; empty while it runs."""
+        """Why it is over: exited | ended | memory | log | lost; empty while it runs."""
         ...
 
     def poll(self) -> int | None:
@@ -175,6 +177,7 @@ class GuardedProcess:
             "cpus": None if command.cpus is None else sorted(command.cpus),
             "limits": dict(command.limits),
             "memory_bytes": command.memory_bytes,
+            "log_bytes": command.log_bytes,
             "mark": self.mark,
             "mark_name": MARK,
             "sys_path": [path for path in sys.path if path],
@@ -184,7 +187,7 @@ class GuardedProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=os.environ | marks,
+            env=clean_environment(marks),
             start_new_session=True,
         )
         assert process.stdin is not None

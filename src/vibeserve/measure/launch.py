@@ -183,6 +183,7 @@ class _Starter:
                     env=self.env,
                     cpus=self.cpus,
                     memory_bytes=self.memory_bytes,
+                    limits={"RLIMIT_CORE": 0},  # a crash must not fill the disk
                     group=self.group,
                 )
             )
@@ -259,6 +260,8 @@ def death(process: Process, exit_code: int, log: Path) -> str:
     said = last_line(tail_of(log))
     if process.reason == "memory":
         how = "killed: it took more memory than it may"
+    elif process.reason == "log":
+        how = "killed: it printed more than a log may hold"
     elif exit_code < 0:
         how = f"ended by signal {-exit_code}"
     else:
