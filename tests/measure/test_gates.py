@@ -143,6 +143,7 @@ def test_flags_that_an_older_script_does_not_know_are_left_out(script_bundle, tm
     older = script_bundle(code)
     measured = run_benchmark(older, URL, tmp_path, seed=3, window_s=2, output=tmp_path / "b.json")
     assert measured.value == 1.0
+    assert measured.without == ("--model-dir", "--seed", "--fresh-seed", "--window")
     assert "--seed" not in measured.document["argv"]
     assert measured.document["argv"][-2:] == ["--duration", "2"]
     checked = run_checker(older, URL, tmp_path, output=tmp_path / "c.json")

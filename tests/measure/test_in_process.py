@@ -135,3 +135,18 @@ def test_a_class_that_is_not_there(tmp_path, model_dir):
     (tmp_path / "main.py").write_text("x = 1\n")
     with pytest.raises(StartError, match="module 'main' has no attribute 'VibeServeModel'"):
         launch(tmp_path, model_dir, log_dir=tmp_path / "logs")
+
+
+def test_damaged_model_files_are_said(tmp_path, model_dir):
+    (tmp_path / "candidate.toml").write_text('model = "main:VibeServeModel"\nready_timeout_s = 30')
+    (tmp_path / "main.py").write_text(textwrap.dedent(MODEL))
+    tokenizer = model_dir / "tokenizer.json"
+    whole = tokenizer.read_bytes()
+    tokenizer.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(StartError, match="EOF while parsing") as caught:
+        launch(tmp_path, model_dir, log_dir=tmp_path / "logs")
+    assert "tokenizer" in caught.value.tail.lower()
+    tokenizer.write_bytes(whole)
+    (model_dir / "config.json").write_bytes(b"\x00" * 100)
+    with pytest.raises(StartError, match="ended before it was ready: exit code 1"):
+        launch(tmp_path, model_dir, log_dir=tmp_path / "logs")

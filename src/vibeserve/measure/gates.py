@@ -45,7 +45,8 @@ class BenchResult:
     """One benchmark run. `value` is the bundle's metric, or None with `detail` saying why there is none.
 
     `failed` counts requests that failed: a window with failures has no value, since what it answers is another
-    workload. `noisy` says what disturbed the machine meanwhile; it never looks at the value.
+    workload. `noisy` says what disturbed the machine meanwhile; it never looks at the value. `without` lists flags that
+    an older script does not know, and ran without.
     """
 
     value: float | None
@@ -57,6 +58,7 @@ class BenchResult:
     wall_s: float = 0.0
     cpu_s: float = 0.0
     timed_out: bool = False
+    without: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -136,7 +138,17 @@ def run_benchmark(
         group=group,
     )
     value, failed, detail = _judge_benchmark(ran, bundle.metric)
-    return BenchResult(value, ran.document, failed, (), detail, ran.exit_code, ran.wall_s, ran.cpu_s, ran.timed_out)
+    return BenchResult(
+        value,
+        ran.document,
+        failed,
+        detail=detail,
+        exit_code=ran.exit_code,
+        wall_s=ran.wall_s,
+        cpu_s=ran.cpu_s,
+        timed_out=ran.timed_out,
+        without=ran.dropped,
+    )
 
 
 @dataclass(frozen=True)

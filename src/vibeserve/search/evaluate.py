@@ -20,6 +20,7 @@ from vibeserve.measure import (
     Window,
     compare,
     launch,
+    quiet_now,
     read_candidate,
     reference_candidate,
     run_checker,
@@ -117,6 +118,8 @@ def evaluate(
     """
     read_candidate(candidate)
     course = _Course(bundle, model_dir, seed, output_dir, told, runner)
+    for words in quiet_now().disturbances():
+        told(f"the machine is not quiet: {words}")
     reference = reference_candidate(bundle, trust_remote_code=trust_remote_code)
     integrity = Integrity(bundle, model_dir)
     before = integrity.digests()
