@@ -1,7 +1,10 @@
 """What is asked for: a bundle on disk (reference, checker, benchmark, objective), and the model that it is about."""
 
 from vibeserve.targets.bundle import find_bundle, packaged_bundles, read_bundle, read_three
+from vibeserve.targets.create import Proposal, propose
+from vibeserve.targets.create import write as write_bundle
 from vibeserve.targets.facts import ModelFacts, model_facts
+from vibeserve.targets.goal import Reading, read_goal
 from vibeserve.targets.materialize import materialize
 from vibeserve.targets.meta import read_meta
 from vibeserve.targets.objective import parse_metric
@@ -14,6 +17,8 @@ __all__ = [
     "Metric",
     "ModelFacts",
     "ModelMeta",
+    "Proposal",
+    "Reading",
     "Slo",
     "Validation",
     "find_bundle",
@@ -21,8 +26,11 @@ __all__ = [
     "model_facts",
     "packaged_bundles",
     "parse_metric",
+    "propose",
     "read_bundle",
+    "read_goal",
     "read_meta",
     "read_three",
     "validate",
+    "write_bundle",
 ]

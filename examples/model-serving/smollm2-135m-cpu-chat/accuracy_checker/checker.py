@@ -127,17 +127,31 @@ def prefix_prompts(seed: int, words: int) -> list[Prompt]:
     """A long prefix that nobody has seen before, with tails that part: a cached prefix must give what a cold one gives."""
     generator = random.Random(f"{seed}/prefix")
     shared = f"Notes {generator.randrange(1000, 9999)}: " + " ".join(generator.choice(_WORDS) for _ in range(words))
-    names = ["".join(generator.sample(_SYLLABLES, 3)).capitalize() for _ in range(3)]
-    return [
+    names = ["".join(generator.sample(_SYLLABLES, 3)).capitalize() for _ in range(4)]
+    chat = [
         Prompt(
-            f"prefix/{index}",
+            f"prefix/chat-{name}",
             "",
             (("system", shared), ("user", f"Write a story about {name} and these notes.")),
             20,
             True,
         )
-        for index, name in enumerate(names)
+        for name in names[:2]
     ]
+    return [
+        *chat,
+        *(Prompt(f"prefix/raw-{name}", f"{shared}. The story of {name} begins", (), 20, True) for name in names[2:]),
+    ]
+
+
+def suite(args: argparse.Namespace) -> list[Prompt]:
+    """All prompts; conversations only where the model has a chat template."""
+    prompts = [*FIXED, *fresh_prompts(args.seed, args.num_fresh), *prefix_prompts(args.seed, args.prefix_words)]
+    config = json.loads((args.model_dir / "tokenizer_config.json").read_text(encoding="utf-8"))
+    if (args.model_dir / "chat_template.jinja").is_file() or config.get("chat_template"):
+        return prompts
+    print("the model has no chat template: conversations are left out", flush=True)
+    return [prompt for prompt in prompts if not prompt.chat]
 
 
 # ------------------------------------------------------------------------------------------------------ the wire
@@ -296,7 +310,7 @@ def ask_all(wire: Wire, prompts: list[Prompt], seed: int) -> Asked:
     streamed = [p for p in prompts if p.name in ("raw/unicode", "chat/question", "chat/emoji")]
     for prompt in streamed:
         asked.streamed_alone[prompt.name] = wire.ask(prompt, stream=True)
-    leavers = fresh_prompts(seed + 1, 4)
+    leavers = [p for p in fresh_prompts(seed + 1, 16) if not p.chat or any(q.chat for q in prompts)][:4]
     order = [*prompts]
     random.Random(seed).shuffle(order)
     jobs: list[Callable[[], Answer]] = [lambda p=p: wire.ask(p, stream=True) for p in order]
@@ -306,12 +320,13 @@ def ask_all(wire: Wire, prompts: list[Prompt], seed: int) -> Asked:
     again = [p for p in prompts if p.fresh][:2]  # those who left free their place: ask once more after the storm
     for prompt in again:
         asked.streamed_alone[prompt.name] = wire.ask(prompt, stream=True)
-    story = next(p for p in prompts if p.name == "chat/code")
+    by_name = {p.name: p for p in prompts}
+    story = by_name.get("chat/code", by_name["raw/code"])
     for length in (1, 7):
         asked.lengths.append((story, length, wire.ask(story, max_tokens=length)))
-    short = next(p for p in prompts if p.name == "chat/question")
+    short = by_name.get("chat/question", by_name["raw/short"])
     asked.lengths.append((short, 40, wire.ask(short, max_tokens=40, ignore_eos=True)))
-    for prompt, stream in ((story, False), (story, True), (next(p for p in prompts if p.name == "raw/long"), True)):
+    for prompt, stream in ((story, False), (story, True), (by_name["raw/long"], True)):
         stop = a_stop(asked.alone[prompt.name].text)
         if stop:
             asked.stops.append((prompt, stop, stream, wire.ask(prompt, stream=stream, stop=[stop])))
@@ -729,7 +744,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
     listed = [m.get("id") for m in (models or {}).get("data", [])] if isinstance(models, dict) else []
     wire.model = args.model or (listed[0] if listed else "")
     report.add("models", bool(listed), "/v1/models lists no model")
-    prompts = [*FIXED, *fresh_prompts(args.seed, args.num_fresh), *prefix_prompts(args.seed, args.prefix_words)]
+    prompts = suite(args)
     asked = ask_all(wire, prompts, args.seed)
     if not judge_wire(asked, prompts, report):
         report.add("exact", None, "not run: the answers are no answers")

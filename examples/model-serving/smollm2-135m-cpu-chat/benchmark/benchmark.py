@@ -1104,9 +1104,13 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--url", default="http://localhost:8000", help="the server (default %(default)s)")
     p.add_argument(
-        "--endpoint", default="/v1/chat/completions", help="/v1/chat/completions (default) or /v1/completions"
+        "--endpoint",
+        default="/v1/chat/completions",
+        help="/v1/chat/completions or /v1/completions (default %(default)s)",
     )
-    p.add_argument("--rate", type=float, default=1.0, help="open loop: requests a second, Poisson (default 1)")
+    p.add_argument(
+        "--rate", type=float, default=1.0, help="open loop: requests a second, Poisson (default %(default)s)"
+    )
     p.add_argument(
         "--duration",
         type=float,
@@ -1114,12 +1118,14 @@ def parser() -> argparse.ArgumentParser:
         help="seconds of sending; what is in flight then is awaited (default 60)",
     )
     p.add_argument("--num-requests", type=int, help="send exactly so many, instead of --duration")
-    p.add_argument("--max-tokens", type=int, default=64, help="output tokens of each request (default 64)")
+    p.add_argument("--max-tokens", type=int, default=64, help="output tokens of each request (default %(default)s)")
     p.add_argument("--temperature", type=float, default=0.0)
-    p.add_argument("--prompt-len", type=int, default=64, help="tokens of each prompt, exactly (default 64)")
+    p.add_argument("--prompt-len", type=int, default=64, help="tokens of each prompt, exactly (default %(default)s)")
     p.add_argument("--seed", type=int, default=42, help="of prompts and arrivals (default 42)")
     p.add_argument("--output-json", type=Path, help="write everything here, after each level")
-    p.add_argument("--concurrency", type=int, help="closed loop: exactly so many in flight; overrules --rate")
+    p.add_argument(
+        "--concurrency", type=int, help="closed loop: exactly so many in flight; overrules --rate (default %(default)s)"
+    )
     p.add_argument("--warmup", type=int, default=2, help="requests before the measurement (default 2)")
     p.add_argument("--window", type=float, help="measure exactly so many seconds, cutting off what is in flight then")
     p.add_argument(
