@@ -18,7 +18,7 @@ from vibeserve.measure.compare import compare, measure_window, order_of, pair_se
 from vibeserve.measure.errors import RunError
 from vibeserve.measure.launch import launch
 from vibeserve.measure.noise import CpuTimes, LoadWatch
-from vibeserve.measure.servers import ExternalServer
+from vibeserve.measure.servers import ExternalServer, wait_until_idle
 from vibeserve.targets.types import Metric
 
 
@@ -217,3 +217,25 @@ def test_load_watch_sees_a_busy_neighbour_and_not_ourselves():
         os.kill(child, 9)
         os.waitpid(child, 0)
     assert LoadWatch(lambda: None).stop().others_cores is None
+
+
+class WorkingServer(StillServer):
+    """It uses one core for so many seconds of the clock."""
+
+    def __init__(self, clock, seconds):
+        super().__init__("http://a")
+        self.clock, self.seconds = clock, seconds
+
+    def cpu_s(self):
+        return min(self.clock.monotonic_s(), self.seconds)
+
+
+def test_a_window_begins_when_the_server_has_finished_what_was_before():
+    clock = LogicalClock()
+    assert wait_until_idle(WorkingServer(clock, 3.0), clock)
+    assert 3.0 <= clock.monotonic_s() <= 3.5
+    assert not wait_until_idle(WorkingServer(clock, 1e9), clock, limit_s=5.0)
+    assert clock.monotonic_s() <= 9.0
+    unknown = StillServer("http://a")
+    unknown.cpu_s = lambda: None
+    assert wait_until_idle(unknown, clock)

@@ -21,7 +21,7 @@ from vibeserve.measure.gates import BenchResult, GateResult, metric_value, run_b
 from vibeserve.measure.launch import RunningServer, free_port, launch
 from vibeserve.measure.noise import Load, LoadWatch, quiet_now
 from vibeserve.measure.reference import reference_candidate
-from vibeserve.measure.servers import ExternalServer, Server, at_rest
+from vibeserve.measure.servers import ExternalServer, Server, at_rest, wait_until_idle
 from vibeserve.measure.statistics import MIN_PAIRS, Ratio, paired_ratio, power, screen_rejects
 
 __all__ = [
@@ -66,4 +66,5 @@ __all__ = [
     "screen",
     "screen_rejects",
     "verdict",
+    "wait_until_idle",
 ]

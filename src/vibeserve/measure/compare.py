@@ -15,7 +15,7 @@ from vibeserve.base.randomness import derive_seed, stream
 from vibeserve.measure.errors import RunError
 from vibeserve.measure.gates import BenchResult, run_benchmark
 from vibeserve.measure.noise import Load, LoadWatch, own_cpu_s, usual
-from vibeserve.measure.servers import Server, at_rest
+from vibeserve.measure.servers import Server, at_rest, wait_until_idle
 from vibeserve.measure.statistics import MIN_PAIRS, paired_ratio, screen_rejects
 from vibeserve.targets.types import Bundle
 
@@ -100,7 +100,7 @@ def measure_window(
 ) -> tuple[BenchResult, Load]:
     """One window of load on `server` while `others` stand still, with what disturbed the machine (`noisy`).
 
-    Raises RunError where the server died in it, or gave no value.
+    It begins when the server has finished with what was cut off before. Raises RunError where the server died in it, or gave no value.
     """
     finished_cpu_s = 0.0
 
@@ -110,6 +110,7 @@ def measure_window(
 
     server.require_alive()
     with at_rest(others):
+        wait_until_idle(server, clock or SystemClock())
         looking = watch(ours)
         result = run_benchmark(
             bundle,

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from vibeserve.base.clock import Clock
 from vibeserve.base.errors import InputError
 from vibeserve.measure.errors import RunError
 from vibeserve.measure.launch import health_status
@@ -109,3 +110,24 @@ def at_rest(others: Sequence[Server], settle_s: float = 0.05) -> Iterator[None]:
     finally:
         for server in others:
             server.resume()
+
+
+def wait_until_idle(
+    server: Server, clock: Clock, *, limit_s: float = 15.0, look_s: float = 0.2, idle_cores: float = 0.15
+) -> bool:
+    """Wait until `server` computes nothing: what a window cut off at its end must not be paid for in the next one.
+
+    False where it still computes after `limit_s` (it may spin by design); True where its use is not known.
+    """
+    deadline_s = clock.monotonic_s() + limit_s
+    before = server.cpu_s()
+    while before is not None:
+        begin_s = clock.monotonic_s()
+        clock.sleep(look_s)
+        after = server.cpu_s()
+        if after is None or after - before <= idle_cores * (clock.monotonic_s() - begin_s):
+            return True
+        if clock.monotonic_s() >= deadline_s:
+            return False
+        before = after
+    return True
