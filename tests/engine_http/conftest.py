@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -205,24 +208,38 @@ def fake_server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> F
     return start
 
 
+def copy_parts(names: Sequence[str], folder: Path) -> None:
+    """As a candidate carries the engine: the files of the parts, and nothing else."""
+    source = files("vibeserve.engine")
+    parts = tomllib.loads(source.joinpath("parts.toml").read_text())
+    for part in names:
+        for name in parts[part]["files"]:
+            (folder / "engine" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(str(source.joinpath(name)), folder / "engine" / name)
+
+
 @pytest.fixture(scope="session")
 def start_script(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., contextlib.AbstractContextManager[Server]]:
-    """Start a candidate's own script over a model: `with start_script(model_dir, engine_toml) as server`."""
+    """Start a candidate's own script: `with start_script(model_dir, engine_toml) as server`; `parts` are copied."""
 
     @contextlib.contextmanager
-    def start(model: Path, config: str) -> Iterator[Server]:
+    def start(model: Path, config: str, parts: Sequence[str] = (), *, ready: bool = True) -> Iterator[Server]:
         folder = tmp_path_factory.mktemp("candidate")
         # The script says its port itself only in the log: a free one is found first.
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
         (folder / "engine.toml").write_text(config)
-        (folder / "server.py").write_text(
-            f"print({port}, flush=True)\nfrom vibeserve.engine.serve import main\nmain()\n"
-        )
+        lines = [f"print({port}, flush=True)", "from vibeserve.engine.serve import main", "main()", ""]
+        if parts:
+            copy_parts(parts, folder)
+            # As in a candidate: the copy is used, and importing the package would fail.
+            lines[1:2] = ["import sys", "sys.modules['vibeserve'] = None", "from engine.serve import main"]
+        (folder / "server.py").write_text("\n".join(lines))
         command = [sys.executable, str(folder / "server.py"), "--model-dir", str(model), "--port", str(port)]
         with running(command, folder, ready=False) as server:
-            server.wait_for(server.answers, 60)
-            server.wait_for(lambda: server.get("/health")[0] == 200, 60)
+            if ready:
+                server.wait_for(server.answers, 60)
+                server.wait_for(lambda: server.get("/health")[0] == 200, 60)
             yield server
 
     return start

@@ -5,14 +5,9 @@ from __future__ import annotations
 import concurrent.futures
 import json
 import os
-import shutil
 import socket
-import subprocess
-import sys
 import time
-import tomllib
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 
 import openai
@@ -151,40 +146,12 @@ def test_metrics_tell_what_happened(engine):
     assert engine.metric('engine_seconds_total{phase="linear"}') > 0
 
 
-def copy_parts(names: list[str], folder: Path) -> None:
-    """As a candidate carries the engine: the files of the parts, and nothing else."""
-    source = files("vibeserve.engine")
-    parts = tomllib.loads(source.joinpath("parts.toml").read_text())
-    for part in names:
-        for name in parts[part]["files"]:
-            (folder / "engine" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(str(source.joinpath(name)), folder / "engine" / name)
-
-
-def test_a_copy_stands_alone(tiny_model, tmp_path):
-    copy_parts(["core", "http", "torch_backend", "prefix_tree"], tmp_path)
-    (tmp_path / "engine.toml").write_text("[engine]\nbackend = 'torch'\nthreads = 1\n")
-    (tmp_path / "server.py").write_text(
-        "import sys\nsys.modules['vibeserve'] = None  # importing it would fail\nfrom engine.serve import main\nmain()\n"
-    )
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    command = [sys.executable, "server.py", "--model-dir", str(tiny_model), "--port", str(port)]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE)
-    client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=60, timeout=60)
-    try:
-        with client:
-            made = client.chat.completions.create(
-                model="tiny-llama", messages=[{"role": "user", "content": "Hi"}], max_tokens=5, temperature=0
-            )
-            assert made.usage.completion_tokens in range(1, 6)
-        process.terminate()
-        assert process.wait(30) == 0
-    finally:
-        process.kill()
-        process.wait()
-        assert process.stderr is not None
-        process.stderr.close()
+def test_a_copy_stands_alone(tiny_model, start_script):
+    config = "[engine]\nbackend = 'torch'\nthreads = 1\n"
+    with start_script(tiny_model, config, parts=["core", "http", "torch_backend", "prefix_tree"]) as server:
+        asked = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5, "temperature": 0}
+        assert server.call("/v1/chat/completions", asked)[0] == 200
+        assert server.end() == 0
 
 
 @pytest.mark.skipif("VIBESERVE_TEST_MODEL" not in os.environ, reason="not run: VIBESERVE_TEST_MODEL is unset")

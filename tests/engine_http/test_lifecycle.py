@@ -35,6 +35,12 @@ def test_a_model_that_cannot_be_loaded_ends_the_process(fake_server):
         assert "told not to load" in server.log.read_text()
 
 
+def test_a_server_may_be_ended_while_it_loads(fake_server):
+    with fake_server("--load-s", "120", ready=False) as server:
+        assert server.get("/health")[0] == 503
+        assert server.end() == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_drain_finishes_what_is_in_flight_and_exits_0(fake_server, number):
     with fake_server(core={"step_s": 0.02}) as server:

@@ -184,12 +184,25 @@ def test_bad_settings_and_models_are_said(tmp_path, tiny_model):
         TransformersCore(tmp_path, settings_from({}), TransformersSettings())
 
 
-def test_served_over_http(hybrid, start_script):
-    config = "[engine]\nmax_batch = 4\nthreads = 1\n[transformers]\nbatching = 'continuous'\n"
-    with start_script(hybrid, config) as server:
+@pytest.mark.parametrize("table", ["[transformers]\nbatching = 'static'\n", ""])
+def test_served_over_http_by_a_copy(hybrid, start_script, table):
+    """With its table, and without: a family that the engine lacks goes to transformers, and the metrics say so."""
+    config = f"[engine]\nmax_batch = 4\nthreads = 1\n{table}"
+    with start_script(hybrid, config, parts=["core", "http", "transformers"]) as server:
         asked = {"prompt": PROMPTS[0], "max_tokens": 24, "temperature": 0, "return_token_ids": True}
         status, body = server.call("/v1/completions", asked)
         assert status == 200
         assert json.loads(body)["choices"][0]["token_ids"] == generated(hybrid, PROMPTS[0], 24)
-        assert server.metric('engine_feature_active{feature="continuous_batching"}') == 1
+        batching = "static" if table else "continuous"
+        assert server.metric(f'engine_feature_active{{feature="{batching}_batching"}}') == 1
+        assert b'backend="transformers",family="olmo_hybrid"' in server.get("/metrics")[1]
+        assert ("transformers runs it instead" in server.log.read_text()) == (not table)
         server.wait_for(server.idle)
+
+
+def test_a_copy_without_the_part_says_so(hybrid, start_script):
+    with start_script(hybrid, "", parts=["core", "http"], ready=False) as server:
+        assert server.process.wait(60) == 1
+        last = server.log.read_text().splitlines()[-1]
+        assert "the model could not be loaded" in last
+        assert "OlmoHybrid" in last

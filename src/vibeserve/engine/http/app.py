@@ -6,7 +6,9 @@ There are few routes and one hot path, so no web framework stands between: see `
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from enum import Enum
@@ -14,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from ..errors import EngineError
 from . import openapi
 from .answer import Answering, Job
 from .asgi import ClientLeftError, Receive, Scope, Send, read_body, respond
@@ -95,16 +98,48 @@ class App:
         """Load the model while `/health` says that it is not ready yet."""
         began = time.perf_counter()
         try:
-            engine, model = await asyncio.to_thread(self._load, bridge.on_step)
-            await asyncio.to_thread(model.tokenizer.warm)
+            engine, model = await self._in_daemon_thread(bridge)
+        except EngineError as error:
+            self._fail(f"the model could not be loaded: {error.message}" + (f" ({error.hint})" if error.hint else ""))
+            return
+        except (OSError, ValueError) as error:
+            self._fail(f"the model could not be loaded: {error}")
+            return
         except Exception as error:
-            self._fail(f"the model could not be loaded: {error}", error)
+            self._fail(f"the model could not be loaded: {type(error).__name__}: {error}", error)
             return
         engine.start()
         self.engine, self.model = engine, model
         if self.state is State.STARTING:
             self.state = State.READY
         log.info("ready: %s after %.1f s", model.name, time.perf_counter() - began)
+
+    def _in_daemon_thread(self, bridge: Bridge) -> asyncio.Future[Loaded]:
+        """Load in a thread that does not keep the process: it may be told to end while it loads."""
+        loop = asyncio.get_running_loop()
+        loaded: asyncio.Future[Loaded] = loop.create_future()
+
+        def settle(result: Loaded | None, error: Exception | None) -> None:
+            if loaded.cancelled():
+                return
+            if error is not None:
+                loaded.set_exception(error)
+            elif result is not None:
+                loaded.set_result(result)
+
+        def work() -> None:
+            outcome: tuple[Loaded | None, Exception | None]
+            try:
+                engine, model = self._load(bridge.on_step)
+                model.tokenizer.warm()
+                outcome = (engine, model), None
+            except Exception as error:
+                outcome = None, error
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(settle, *outcome)
+
+        threading.Thread(target=work, name="vibeserve-load", daemon=True).start()
+        return loaded
 
     def _fail(self, message: str, error: BaseException | None = None) -> None:
         self.state, self.failure = State.FAILED, message

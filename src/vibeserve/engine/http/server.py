@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
+import sys
 from collections.abc import Iterable, Iterator
 
 import uvicorn
@@ -119,4 +121,10 @@ def serve(load: Load, settings: HttpSettings, listener: socket.socket) -> int:
     host, port = listener.getsockname()[:2]
     log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
     server.run(sockets=[listener])
-    return 1 if failed else 0
+    code = 1 if failed else 0
+    if app.engine is None and not failed:
+        # The model is still being loaded: its thread must not run on while the interpreter goes down.
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(code)
+    return code
