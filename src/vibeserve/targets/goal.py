@@ -66,8 +66,8 @@ def read_goal(goal: str, *, default_shape: str = "text") -> Reading:
     """
     text = " ".join(goal.replace("→", "->").split())
     concurrency, rate = _concurrency(text), _rate(text)
-    shared = _shared(text)
-    prompt, output = _lengths(text)
+    shared, rest = _shared(text)
+    prompt, output = _lengths(rest)
     limits = _limits(text)
     quantity, notes = _objective(text, limits)
     metric, direction, limit = None, None, None
@@ -120,7 +120,7 @@ def _concurrency(text: str) -> int | None:
     hit = _first(
         [
             rf"{_NUMBER}\s*(?:\w+[- ])?(?:concurrent|simultaneous|parallel)",
-            rf"{_NUMBER}\s*(?:users?|clients?|streams?|sessions?|agents|callers|people|(?:\w+ )?(?:requests? )?(?:at once|at a time|in flight|at the same time|in parallel))",
+            rf"{_NUMBER}\s*(?:\w+ )?(?:users?|clients?|streams?|sessions?|agents|callers|people|(?:\w+ )?(?:requests? )?(?:at once|at a time|in flight|at the same time|in parallel))",
             rf"(?:concurrency|batch(?: size)?)\s*(?:of|=|:|is)?\s*{_NUMBER}",
         ],
         text,
@@ -131,16 +131,17 @@ def _concurrency(text: str) -> int | None:
     return 1 if re.search(alone, text, re.I) else None
 
 
-def _shared(text: str) -> int | None:
+def _shared(text: str) -> tuple[int | None, str]:
+    """The length of a shared prefix, and the text without the words that say it."""
     kind = r"(?:shared|common|same|identical|system|reused)"
     hit = _first(
         [
             rf"{_NUMBER}[- ]?tokens?\s+(?:long\s+)?{kind}\s+(?:\w+\s+)?(?:prefix|prompt|context|document)",
-            rf"{kind}\s+(?:\w+\s+)?(?:prefix|prompt|context|document)(?:es|s)?\s+(?:of|with|:)\s+(?:about\s+)?{_NUMBER}",
+            rf"{kind}\s+(?:\w+\s+)?(?:prefix|prompt|context|document)(?:es|s)?\s+(?:of|with|:)\s+(?:about\s+)?{_NUMBER}(?:\s*tokens?)?",
         ],
         text,
-    )  # fmt: skip
-    return int(_number(hit.group(1))) if hit else None
+    )
+    return (int(_number(hit.group(1))), text[: hit.start()] + text[hit.end() :]) if hit else (None, text)
 
 
 def _lengths(text: str) -> tuple[int | None, int | None]:
@@ -185,9 +186,11 @@ def _limits(text: str) -> list[tuple[str, float]]:
         nearest: tuple[int, str] | None = None
         for quantity in _quantities():
             for place in re.finditer(quantity["pattern"], before, re.I):
-                if nearest is None or place.end() > nearest[0]:
-                    nearest = (place.end(), quantity["name"])
-        if nearest is None or len(before) - nearest[0] > 40:
+                # A bare percentile belongs to the quantity beside it.
+                end = place.end() - (30 if re.fullmatch(r"p\d\d", place.group(0), re.I) else 0)
+                if nearest is None or end > nearest[0]:
+                    nearest = (end, quantity["name"])
+        if nearest is None or len(before) - nearest[0] > 70:
             ahead = next(
                 (
                     q["name"]
@@ -205,25 +208,25 @@ def _objective(text: str, limits: list[tuple[str, float]]) -> tuple[dict[str, An
     """The quantity that is optimised: one that a verb asks for, else one without a bound, else the bounded one."""
     notes: list[str] = []
     without_load = re.sub(rf"\bat {_NUMBER}\s*\w+\s*(/|per|a)\s*\w+", " ", text, flags=re.I)
-    found: list[tuple[int, dict[str, Any]]] = []
+    found: list[tuple[int, dict[str, Any], bool]] = []
     for order, quantity in enumerate(_quantities()):
         for hit in re.finditer(quantity["pattern"], without_load, re.I):
-            found.append((hit.start() * 100 + order, quantity))
+            bare = re.fullmatch(r"p\d\d|tail", hit.group(0), re.I) is not None
+            found.append((hit.start() * 100 + order, quantity, bare))
+    # "TTFT p99": a bare percentile is no quantity of its own beside one that has percentiles.
+    if any(q["percentiles"] and not bare for _, q, bare in found):
+        found = [item for item in found if not item[2]]
     if not found:
         return None, notes
     verb = r"(?:maximi[sz]\w+|minimi[sz]\w+|optimi[sz]\w+|improv\w+|benchmark|measure|reduc\w+|lower|best|highest|lowest|headline|metric|cut|shorten|increase|raise|boost)"
     for place in re.finditer(verb, without_load, re.I):
-        near = (
-            sorted(item for item in ((at // 100 - place.end(), at, q) for at, q in found) if 0 <= item[0] <= 40)[:1]
-            if found
-            else []
-        )
+        near = [item for item in found if 0 <= item[0] // 100 - place.end() <= 40]
         if near:
-            return near[0][2], notes
+            return min(near, key=lambda item: item[0])[1], notes
     bounded = {name for name, _ in limits}
-    free = [(at, q) for at, q in found if q["name"] not in bounded]
+    free = [item for item in found if item[1]["name"] not in bounded]
     chosen = min(free or found, key=lambda item: item[0])[1]
-    others = {q["name"] for _, q in found} - {chosen["name"]} - bounded
+    others = {item[1]["name"] for item in found} - {chosen["name"]} - bounded
     if others:
         notes.append(f"also named: {', '.join(sorted(others))}; they are reported beside it")
     return chosen, notes

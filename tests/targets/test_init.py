@@ -1,0 +1,303 @@
+"""VS Init: clues, goals, names, the one question, and the bundle that is written after a yes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.targets.checkpoints import llama
+
+from vibeserve.base.errors import InputError, MissingError
+from vibeserve.targets import propose, read_bundle, read_goal, validate, write_bundle
+from vibeserve.targets.create import set_default
+from vibeserve.targets.inference import Evidence, gather, infer, modalities, source_for
+from vibeserve.targets.slug import family_and_size, hyphenate, machine_of, slug_for
+
+DATA = Path(__file__).parent / "data"
+GOALS = tomllib.loads((DATA / "goals.toml").read_text())["goals"]
+MODELS = tomllib.loads((DATA / "models.toml").read_text())["models"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path
+
+
+def test_there_are_enough_cases():
+    assert len(GOALS) >= 60
+    assert len(MODELS) >= 40
+
+
+@pytest.mark.parametrize("case", GOALS, ids=lambda case: case["goal"][:50] or "empty")
+def test_goals_are_read_as_meant(case):
+    reading = read_goal(case["goal"])
+    assert (reading.metric or "") == case["metric"]
+    assert reading.vague == (case["metric"] == "")
+    want = {k: case.get(k) for k in ("direction", "rate", "concurrency", "prompt", "output", "shared")}
+    found = {
+        "direction": reading.direction, "rate": reading.rate, "concurrency": reading.concurrency,
+        "prompt": reading.prompt_tokens, "output": reading.output_tokens, "shared": reading.shared_prefix_tokens,
+    }  # fmt: skip
+    assert found == want
+    assert reading.slo_ttft_s == case.get("slo_ttft")
+    assert reading.slo_tpot_s == case.get("slo_tpot")
+    if "limit" in case:
+        assert reading.limit == pytest.approx(case["limit"])
+
+
+def test_a_wrong_direction_is_said_back():
+    reading = read_goal("maximize p95 latency for 128-token chat completions at 8 req/s")
+    assert any("as low as possible" in note for note in reading.notes)
+    assert "p95_latency_s, lower is better" in reading.said_back()
+    assert any("as high as possible" in note for note in read_goal("minimize throughput").notes)
+
+
+def test_what_is_missing_is_named():
+    assert read_goal("make it fast").missing == ("metric", "load", "lengths")
+    assert read_goal("throughput at 8 req/s").missing == ("lengths",)
+    assert read_goal("throughput at 8 req/s with 64-token answers").missing == ()
+
+
+@pytest.mark.parametrize("case", MODELS, ids=lambda case: case["id"])
+def test_models_are_recognised(case, here):
+    evidence = Evidence(case["id"], case["goal"], tuple(case.get("tags", ())), tuple(case.get("config", ())))
+    found = infer(evidence)
+    assert found.modality.name == case["modality"]
+    if "api" in case:
+        assert found.api == case["api"]
+    if "source" in case:
+        assert source_for(found.modality, machine_of(case.get("hardware"))) == case["source"]
+    if "alternative" in case:
+        assert case["alternative"] in [other.name for other in found.alternatives]
+        assert found.confidence < 0.9
+    words = {"format": "number format", "adapter": "adapter", "base": "base model"}
+    if "doubt" in case:
+        assert any(words[case["doubt"]] in doubt for doubt in found.doubts)
+    if "slug" in case and not case.get("tags") and not case.get("config"):
+        assert propose(case["id"], case.get("hardware"), case["goal"]).slug == case["slug"]
+
+
+def test_every_source_and_closest_example_is_one_that_the_data_names():
+    for modality in modalities().values():
+        assert modality.source or modality.closest
+        assert modality.api.startswith(("openai-", "websocket-", "http"))
+
+
+def test_a_folder_says_more_than_its_name(here):
+    folder = here / "thing"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"architectures": ["WhisperForConditionalGeneration"]}))
+    assert infer(gather(str(folder), "")).modality.name == "speech-to-text"
+    (folder / "config.json").write_text(json.dumps({"architectures": ["XForCausalLM"], "vision_config": {}}))
+    assert infer(gather(str(folder), "")).modality.name == "image-text-to-text"
+    (folder / "config.json").unlink()
+    (folder / "README.md").write_text("---\npipeline_tag: text-to-image\ntags: [diffusers]\n---\nHello")
+    assert infer(gather(str(folder), "")).modality.name == "text-to-image"
+    for name in ("a.gguf", "b.gguf"):
+        (folder / name).write_bytes(b"GGUF")
+    (folder / "adapter_config.json").write_text("{}")
+    doubts = " ".join(infer(gather(str(folder), "")).doubts)
+    assert "several GGUF files" in doubts
+    assert "adapter" in doubts
+
+
+@given(st.text(max_size=40))
+def test_slugs_have_letters_digits_and_hyphens_only(text):
+    for slug in (hyphenate(text), slug_for(text or "x", "h100", "chat")):
+        assert re.fullmatch(r"[a-z0-9]*(-[a-z0-9]+)*", slug)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("Qwen/Qwen3-8B", "qwen3-8b"), ("meta-llama/Meta-Llama-3-8B-Instruct", "llama-3-8b"),
+        ("a/Llama-3.1-8B-Instruct-MLX-8bit", "llama-3-1-8b"), ("a/SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2-135m"),
+        ("a/DeepSeek-V3", "deepseek-v3"), ("a/whisper-base.en", "whisper-base-en"), ("x", "x"),
+    ],
+)  # fmt: skip
+def test_family_and_size(model, name):
+    assert family_and_size(model) == name
+
+
+def test_the_question_is_the_seeds(here):
+    proposal = propose("Qwen/Qwen3-8B", "H100", "p95 under 2 s at 8 req/s")
+    assert proposal.question == (
+        "I infer this is text -> text via OpenAI chat completions, and I would create "
+        "examples/model-serving/qwen3-8b-h100-chat/. Is that right?"
+    )
+    unsure = propose("acme/Qwen2.5-VL-7B-Instruct", "H100", "p95 latency").question
+    assert "I think this is probably image+text -> text" in unsure
+    assert "but it may be text -> text" in unsure
+    assert "Which modality should this benchmark exercise?" in unsure
+    assert "plain English" in propose("Qwen/Qwen3-8B", "H100", "make it good").question
+
+
+def test_corrections_are_taken(here):
+    proposal = propose(
+        "acme/Qwen2.5-VL-7B-Instruct",
+        "H100",
+        "p95 latency",
+        modality="text -> text",
+        api="openai-completions",
+        slug="My Own Name!",
+    )
+    assert proposal.inference.modality.name == "text"
+    assert proposal.inference.api == "openai-completions"
+    assert proposal.slug == "my-own-name"
+    assert proposal.inference.alternatives == ()
+    assert propose("a/b-7b", "cpu", "throughput", slug="My_Name", exact_slug=True).slug == "My_Name"
+    for wrong in (
+        {"modality": "smell -> text"},
+        {"api": "grpc"},
+        {"source": "no-such"},
+        {"slug": "a/b", "exact_slug": True},
+        {"slug": "!!"},
+    ):
+        with pytest.raises(InputError):
+            propose("a/b-7b", "cpu", "throughput", **wrong)
+    with pytest.raises(InputError, match="no model"):
+        propose(" ")
+
+
+def test_nothing_is_written_without_a_yes(here, cli):
+    code, out, err = cli(
+        "init", "--model", "Qwen/Qwen3-8B", "--hardware", "H100", "--goal", "p95 latency at 8 req/s", "--json"
+    )
+    document = json.loads(out)
+    assert code == 2
+    assert document["written"] is False
+    assert document["files"] == []
+    assert document["source_example"] == "Llama-3-8B"
+    assert document["slug"] == "qwen3-8b-h100-chat"
+    assert {"input", "output", "api", "confidence", "alternatives"} <= set(document["modality"])
+    assert document["reading"]["metric"] == "p95_latency_s"
+    assert "--yes" in err
+    assert list(here.iterdir()) == []
+
+
+def test_a_vague_goal_is_not_written_even_with_yes(here, cli):
+    code, out, _ = cli(
+        "init", "--model", "Qwen/Qwen3-8B", "--hardware", "H100", "--goal", "measure prefix caching", "--yes", "--json"
+    )
+    assert code == 2
+    assert "plain English" in json.loads(out)["question"]
+    assert list(here.iterdir()) == []
+
+
+def test_from_a_sentence_to_a_validated_bundle(here, cli):
+    code, out, err = cli(
+        "init",
+        "--model",
+        "Qwen/Qwen3-8B",
+        "--hardware",
+        "H100",
+        "--goal",
+        "p95 under 2 s at 8 req/s",
+        "--yes",
+        "--json",
+    )
+    document = json.loads(out)
+    assert code == 0, err
+    assert document["written"] is True
+    assert document["validation"]["ok"] is True
+    folder = here / "examples" / "model-serving" / "qwen3-8b-h100-chat"
+    bundle = read_bundle(folder)
+    assert (bundle.metric.name, bundle.metric.direction, bundle.hardware) == ("p95_latency_s", "lower", "h100")
+    assert bundle.meta.model_id == "Qwen/Qwen3-8B"
+    assert bundle.meta.task == "text-generation"
+    assert bundle.benchmark_args[:4] == ("--endpoint", "/v1/chat/completions", "--rate", "8")
+    benchmark = (folder / "benchmark" / "benchmark.py").read_text()
+    assert re.search(r'"--rate",\s+type=float,\s+default=8', benchmark)
+    assert "smollm2" not in (folder / "reference" / "README.md").read_text().lower()
+    assert "smollm2-135m-cpu-chat" not in (folder / "accuracy_checker" / "README.md").read_text()
+    assert not (folder / "reference" / "model").exists()
+    assert document["next_command"] == (
+        "vibeserve --ref examples/model-serving/qwen3-8b-h100-chat/reference --acc-checker "
+        "examples/model-serving/qwen3-8b-h100-chat/accuracy_checker --bench examples/model-serving/qwen3-8b-h100-chat/benchmark"
+    )
+    assert document["next_command"].split("vibeserve ")[1] in (folder / "README.md").read_text()
+    code, out, err = cli(
+        "init", "--model", "Qwen/Qwen3-8B", "--hardware", "H100", "--goal", "p95 under 2 s at 8 req/s", "--yes"
+    )
+    assert code == 2
+    assert "never overwritten" in err
+
+
+def test_a_local_checkpoint_and_a_users_own_source(here):
+    checkpoint = llama(here / "my-llama-1m-instruct")
+    proposal = propose(str(checkpoint), "cpu", "minimize p95 latency at 2 req/s")
+    write_bundle(proposal)
+    own = read_bundle(proposal.path)
+    assert own.meta.sources == (f"file:{checkpoint}",)
+    assert own.dtypes == ("float32",)
+    assert (own.near_tie_margin, own.min_top1) == (0.0, 1.0)
+    (proposal.path / "OBJECTIVE.md").write_text((proposal.path / "OBJECTIVE.md").read_text() + "\nMine.\n")
+    second = propose("Qwen/Qwen3-8B", "cpu", "throughput", source=proposal.slug)
+    assert second.source == proposal.path
+    write_bundle(second)
+    assert validate(second.path, run_scripts=False).ok
+
+
+def test_what_has_no_example_here_is_refused_with_the_way_on(here):
+    proposal = propose("acme/kokoro-2-90m", "cpu", "p50 latency")
+    assert "No example has this contract" in proposal.question
+    with pytest.raises(MissingError, match="no example"):
+        write_bundle(proposal)
+    assert list(here.iterdir()) == []
+
+
+def test_a_failed_write_leaves_nothing(here, monkeypatch):
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    proposal = propose("Qwen/Qwen3-8B", "cpu", "throughput")
+    monkeypatch.setattr("vibeserve.targets.create._adapt", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_bundle(proposal)
+    assert not list((here / "examples" / "model-serving").iterdir())
+
+
+def test_long_context_and_shared_prefix_reach_the_benchmark(here):
+    long = propose(
+        "acme/llama-4-8b-instruct", "cpu", "TTFT with 4,000-token prompts and 32-token answers, long-context, 2 at once"
+    )
+    write_bundle(long)
+    assert read_bundle(long.path).benchmark_args[-4:] == ("--prompt-len", "4000", "--max-tokens", "32")
+    shared = propose("acme/llama-4-8b-instruct", "cpu", "throughput with a 512-token shared prefix, 4 concurrent")
+    write_bundle(shared)
+    assert "--shared-prefix" in read_bundle(shared.path).benchmark_args
+    assert read_bundle(shared.path).checker_args == ("--prefix-words", "512")
+
+
+def test_set_default_changes_only_that_flag():
+    source = "p.add_argument('--rate', type=float, default=1.0)\np.add_argument(\n    '--ü', help='x'\n)\n"
+    assert set_default(source, "--rate", 8.5) == source.replace("1.0", "8.5")
+    assert "'--ü', default=\"auto\"" in set_default(source, "--ü", "auto")
+    assert set_default(source, "--none", 1) == source
+
+
+def test_on_a_terminal_it_asks_takes_corrections_and_asks_again(here, cli, monkeypatch):
+    answers = iter(["slug=Better Name", "yes"])
+    asked: list[str] = []
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda question="": (asked.append(question), next(answers))[1])
+    code, out, _ = cli("init", "--model", "Qwen/Qwen3-8B", "--hardware", "cpu", "--goal", "throughput, 4 at once")
+    assert code == 0
+    assert "better-name" in asked[1]
+    assert (here / "examples" / "model-serving" / "better-name" / "bundle.toml").is_file()
+    assert "next:" in out
+    shutil.rmtree(here / "examples")
+    answers = iter(["no"])
+    code, _, err = cli("init", "--model", "Qwen/Qwen3-8B", "--hardware", "cpu", "--goal", "throughput, 4 at once")
+    assert code == 2
+    assert "nothing was written" in err
+    assert not (here / "examples").exists()
