@@ -1,0 +1,5 @@
+"""Print the library as one file."""
+
+from vibeserve.nki.lib.single import source
+
+print(source(), end="")
