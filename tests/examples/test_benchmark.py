@@ -499,33 +499,72 @@ def test_poisson_arrivals_give_the_analytic_wait():
     assert _lindley(_poisson("long", rate, 300_000), service) == pytest.approx(analytic, rel=0.02)
 
 
+_ONE_PLACE = """
+import asyncio, json, select, selectors, sys
+class Precise(selectors.DefaultSelector):
+    def select(self, timeout=None):
+        if timeout and timeout > 0:
+            select.select([self.fileno()], [], [], timeout)
+            timeout = 0
+        return super().select(timeout)
+class Place(asyncio.Protocol):
+    free = 0.0
+    def connection_made(self, transport):
+        self.transport = transport
+    def data_received(self, data):
+        loop = asyncio.get_running_loop()
+        body = json.loads(data.partition(b"\\r\\n\\r\\n")[2] or b"{}")
+        text = (body.get("prompt", "x")[-16:] * 16)[-16:]
+        choice = {"index": 0, "text": text, "token_ids": list(text.encode()), "finish_reason": "length"}
+        answer = b"data: " + json.dumps({"choices": [choice]}).encode() + b"\\n\\ndata: [DONE]\\n\\n"
+        head = b"HTTP/1.1 200 OK\\r\\nContent-Type: text/event-stream\\r\\nContent-Length: %d\\r\\n\\r\\n" % len(answer)
+        Place.free = max(Place.free, loop.time()) + float(sys.argv[1])
+        loop.call_at(Place.free, self.transport.write, head + answer)
+async def main():
+    server = await asyncio.get_running_loop().create_server(Place, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(Precise())) as runner:
+    runner.run(main())
+"""
+
+
 @pytest.mark.slow
 def test_latency_counts_queueing(bench):
     """A server with one place and 10 ms for each: the client's mean latency is M/D/1's within 5 %."""
-    service, rate, count, seed = 0.01, 50.0, 1500, 3
+    service, rate, count = 0.01, 50.0, 1500
     analytic = service + (rate * service) * service / (2 * (1 - rate * service))
     seed = next(
         s
         for s in range(1000)
         if abs(_lindley(_poisson(f"{s}/arrivals/0", rate, count), service) / analytic - 1) < 0.005
     )
-    free = 0.0
-
-    async def one_place(ask: Ask) -> None:
-        nonlocal free
-        loop = asyncio.get_running_loop()
-        if ask.number >= 3:
-            free = max(free, loop.time()) + service
-            while (left := free - loop.time()) > 0.0015:
-                await asyncio.sleep(left - 0.0012)
-            while free > loop.time():
-                await asyncio.sleep(0)
-        await honest(ask, size=100)
-
-    with serving(one_place) as url:
-        _, found, _ = bench(
-            url, "--num-requests", str(count), "--sweep", f"rate={rate:g}", "--seed", str(seed), "--max-tokens", "16",
-            "--endpoint", "/v1/completions", "--prompt-len", "120",
-        )  # fmt: skip
+    with subprocess.Popen(
+        [sys.executable, "-c", _ONE_PLACE, str(service)], stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            url = f"http://127.0.0.1:{int(server.stdout.readline())}"
+            _, found, _ = bench(
+                url, "--num-requests", str(count), "--sweep", f"rate={rate:g}", "--seed", str(seed), "--max-tokens", "16",
+                "--endpoint", "/v1/completions", "--prompt-len", "120", "--model", "one",
+            )  # fmt: skip
+        finally:
+            server.kill()
     assert found["failed"] == 0
     assert found["latency_s"]["mean"] == pytest.approx(analytic, rel=0.05)
+
+
+def test_prompts_from_a_file(bench, benchmark, tiny, tmp_path):
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"Text number {i}. " * 30}) + "\n" for i in range(5)))
+    with serving(honest) as url:
+        code, found, _ = bench(url, "--dataset", str(path), "--prompt-len", "180")
+    assert code == 0
+    assert found["completed"] == 6
+    assert all(r["prompt_tokens"] == 180 for r in found["per_request"])
+    assert found["plausibility"]["ok"] is True
+    with serving(honest) as url:
+        code, _, err = bench(url, "--dataset", str(tmp_path / "none.txt"))
+    assert code == 2
+    assert "--dataset" in err

@@ -17,13 +17,25 @@ def _verdicts(result: Validation) -> dict[str, bool | None]:
     return {check.name: check.ok for check in result.checks}
 
 
-@pytest.mark.parametrize("name", sorted(packaged_bundles()))
+@pytest.mark.parametrize(
+    "name",
+    [
+        n if n == "smollm2-135m-cpu-chat" else pytest.param(n, marks=pytest.mark.slow)
+        for n in sorted(packaged_bundles())
+    ],
+)
 def test_every_packaged_bundle_is_valid(name):
     result = validate(name)
     assert result.ok, [check for check in result.checks if check.ok is False]
     assert all(check.detail for check in result.checks if check.ok is None)
     if name == "smollm2-135m-cpu-chat":
         assert set(_verdicts(result).values()) == {True}
+
+
+@pytest.mark.parametrize("name", sorted(packaged_bundles()))
+def test_every_packaged_bundle_is_complete(name):
+    result = validate(name, run_scripts=False)
+    assert result.ok, [check for check in result.checks if check.ok is False]
 
 
 def _edit(name: str, old: str, new: str) -> Callable[[Path], None]:

@@ -153,6 +153,7 @@ class Prompts:
             while len(tokens.ids(self.shared)) < args.shared_prefix:
                 self.shared += f" {generator.choice(_PAD)}"
         self._made: dict[int, Prompt] = {}
+        self._file = dataset(args.dataset, args.seed) if args.dataset else []
 
     def get(self, index: int) -> Prompt:
         """Prompt number `index` (warm-up takes the negative ones)."""
@@ -162,11 +163,34 @@ class Prompts:
 
     def _make(self, index: int) -> Prompt:
         fresh = bool(self.every) and index % self.every == self.every - 1
+        if self._file:
+            return self._from_file(index)
         for attempt in range(50):
             generator = random.Random(f"{self.keys[fresh]}/{index}/{attempt}")
             if (prompt := self._fit(index, fresh, generator)) is not None:
                 return prompt
         raise UsageError(f"no prompt of exactly {self.length} tokens was found", "choose another --prompt-len")
+
+    def _from_file(self, index: int) -> Prompt:
+        """A prompt out of the dataset, behind a fresh name; cut where it is longer than --prompt-len."""
+        generator = random.Random(f"{self.keys[1]}/{index}")
+        name = "".join(generator.sample(_SYLLABLES, 3)).capitalize()
+        text = self._file[index % len(self._file)]
+        head, tail = f"{name}: ", f" Begin your answer with the name {name}."
+        room = self.length
+        while True:
+            body = self.tokens.decode(self.tokens.ids(text)[:room])
+            prompt = Prompt(index, name, 0, True, "" if self.chat else head + body + tail)
+            if self.chat:
+                prompt.messages = [{"role": "user", "content": head + body + tail}]
+            prompt.tokens = len(
+                self.tokens.chat_ids(prompt.messages) if self.chat else self.tokens.ids(prompt.text, True)
+            )
+            if prompt.tokens <= self.length:
+                return prompt
+            room -= prompt.tokens - self.length
+            if room < 1:
+                raise UsageError(f"--prompt-len {self.length} leaves no room for the dataset's texts")
 
     def _fit(self, index: int, fresh: bool, generator: random.Random) -> Prompt | None:
         name = "".join(generator.sample(_SYLLABLES, 3)).capitalize()
@@ -225,6 +249,25 @@ class Prompts:
     def _sentence(generator: random.Random) -> str:
         pick = generator.choice
         return f" The {pick(_QUALITIES)} {pick(_PEOPLE)} {pick(_VERBS)} a {pick(_QUALITIES)} {pick(_THINGS)} near the {pick(_PLACES)}."
+
+
+def dataset(path: Path, seed: int) -> list[str]:
+    """The texts of a local file: JSON lines with "prompt" or "text", or plain text with blank lines between."""
+    try:
+        raw = path.read_text(encoding="utf-8")
+        if path.suffix == ".jsonl":
+            rows = [json.loads(line) for line in raw.splitlines() if line.strip()]
+            texts = [str(row.get("prompt") or row["text"]) for row in rows]
+        else:
+            texts = [part.strip() for part in re.split(r"\n\s*\n", raw) if part.strip()]
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise UsageError(
+            f"--dataset {path}: cannot be read: {error}", 'JSON lines with "prompt" or "text", or plain text'
+        ) from None
+    if not texts:
+        raise UsageError(f"--dataset {path}: holds no text")
+    random.Random(seed).shuffle(texts)
+    return texts
 
 
 # ------------------------------------------------------------------------------------------------- HTTP and SSE
@@ -928,6 +971,8 @@ async def calibrate(rate: float, seconds: float) -> dict[str, Any]:
         port = int(child.stdout.readline())
         client = Client(f"http://127.0.0.1:{port}", "/")
         loop, gaps = asyncio.get_running_loop(), random.Random(0)
+        gc.collect()
+        gc.disable()  # as in the measurement
         start, at, calls, tasks = now() + 0.1, 0.0, [], []
         while (at := at + gaps.expovariate(rate)) < seconds:
             call = Call(Prompt(0, "", 0, False), 0, scheduled=start + at)
@@ -937,6 +982,7 @@ async def calibrate(rate: float, seconds: float) -> dict[str, Any]:
         await asyncio.gather(*tasks)
         client.close()
     finally:
+        gc.enable()
         child.kill()
         child.communicate()
     sends, sees = [], []
@@ -1143,6 +1189,9 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument(
         "--shared-prefix", type=int, default=0, help="tokens that all prompts begin with, in addition (default 0)"
+    )
+    p.add_argument(
+        "--dataset", type=Path, help="take prompts from this file, cut to --prompt-len, instead of made ones"
     )
     p.add_argument(
         "--fresh-share", type=float, default=0.25, help="share of prompts that no other run has used (default 0.25)"
