@@ -1,0 +1,231 @@
+"""The MCP server: tools and resources on the official SDK, over stdio or loopback HTTP.
+
+Every tool runs in a worker thread, so that the server stays responsive; what goes wrong is one clean error, never a
+traceback. Nothing but the protocol is written to stdout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import anyio.to_thread
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import Field
+
+import vibeserve
+from vibeserve.base.errors import VibeServeError
+from vibeserve.base.jsonio import plain
+from vibeserve.mcp import tools
+from vibeserve.mcp.workspace import Workspace
+
+INSTRUCTIONS = (
+    "Tools for NKI kernels and serving systems. Before writing a kernel: docs_search and docs_error. After writing one: lint, then "
+    "simulate. To know the limit of an operation: roofline. To explain a slow kernel: profile_bounds, then investigate, and "
+    "profile_sql for details. Paths are inside the workspace. Long answers come in pages: pass next_cursor as cursor."
+)
+_PARALLEL = 4
+ProfileName = Annotated[str, Field(description="A profile's name; see 'vibeserve profile list'.", max_length=200)]
+Cursor = Annotated[int, Field(description="Where to go on: next_cursor of the answer before.", ge=0)]
+
+
+def build(workspace: Path) -> MCPServer[Any]:
+    """The server for a workspace folder."""
+    held = Workspace(workspace.resolve())
+    server: MCPServer[Any] = MCPServer(
+        "vibeserve", version=vibeserve.__version__, instructions=INSTRUCTIONS, log_level="ERROR"
+    )
+    limiter = anyio.CapacityLimiter(_PARALLEL)
+    call = partial(_call, limiter)
+    _knowledge_tools(server, call)
+    _kernel_tools(server, call, held)
+    _profile_tools(server, call)
+    _bundle_tools(server, call, held)
+    _resources(server, held)
+    return server
+
+
+async def _call(
+    limiter: anyio.CapacityLimiter, function: Callable[..., dict[str, Any]], *arguments: Any
+) -> dict[str, Any]:
+    """Run a tool in a thread; its known errors are the tool's answer."""
+
+    def run() -> dict[str, Any]:
+        with contextlib.redirect_stdout(sys.stderr):
+            result: dict[str, Any] = plain(function(*arguments))
+            return result
+
+    try:
+        return await anyio.to_thread.run_sync(run, limiter=limiter, abandon_on_cancel=True)
+    except VibeServeError as error:
+        raise ToolError(f"{error.message}{f' — {error.hint}' if error.hint else ''}") from None
+    except (AssertionError, ArithmeticError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
+        raise ToolError(f"{type(error).__name__}: {error}") from None
+
+
+def _knowledge_tools(server: MCPServer[Any], call: Callable[..., Any]) -> None:
+    @server.tool(
+        description="Search the documentation: kernel language, error codes, flags, tasks. Use it before guessing an API or a limit."
+    )
+    async def docs_search(
+        query: Annotated[str, Field(description="A question, a name or words.", max_length=500)],
+        limit: Annotated[int, Field(ge=1, le=30)] = 8,
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = await call(tools.docs_search, query, limit)
+        return found
+
+    @server.tool(
+        description="What a compiler or runtime error code means and how to fix it (NCC_EVRF001, EVRF001, NRT_TIMEOUT, …)."
+    )
+    async def docs_error(code: Annotated[str, Field(max_length=100)]) -> dict[str, Any]:
+        found: dict[str, Any] = await call(tools.docs_error, code)
+        return found
+
+    @server.tool(
+        description="Count an operation by hand: FLOPs, bytes, intensity, time bounds, crossings, every step. Use it before writing a kernel."
+    )
+    async def roofline(
+        op: Annotated[str, Field(description="A packaged operation (vjepa2-mlp, matmul, …).", max_length=200)],
+        set: Annotated[dict[str, int] | None, Field(description="Sizes to change, such as {'R': 256}.")] = None,  # noqa: A002
+        target: Annotated[str | None, Field(description="trn2, h100, …; see 'vibeserve hardware'.")] = None,
+        lnc: Annotated[int | None, Field(description="Cores of a Trainium launch: 1 or 2.")] = None,
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = await call(tools.roofline, op, set, target, lnc)
+        return found
+
+
+def _kernel_tools(server: MCPServer[Any], call: Callable[..., Any], held: Workspace) -> None:
+    @server.tool(
+        description="Lint kernel files: what the language version refuses, what is slow. Use it after every edit of a kernel."
+    )
+    async def lint(
+        paths: Annotated[
+            list[str], Field(description="Files or folders in the workspace.", min_length=1, max_length=200)
+        ],
+        cursor: Cursor = 0,
+        nki_version: Annotated[str | None, Field(description="0.1 to 0.6; deduced where left out.")] = None,
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = await call(tools.lint, held, paths, cursor, nki_version)
+        return found
+
+    @server.tool(
+        description="Run a kernel on made inputs on the CPU simulator: outputs' shapes, findings, with timing an estimate. "
+        "Use it after lint; a refused kernel answers with the rule, the line and the fix."
+    )
+    async def simulate(
+        context: Context,
+        file: Annotated[str, Field(description="Kernel file in the workspace.")],
+        kernel: Annotated[str, Field(description="The kernel's name.", pattern=r"^[A-Za-z_]\w*$")],
+        inputs: Annotated[
+            dict[str, Any] | None, Field(description='{"x": {"shape": [128, 512], "dtype": "bfloat16"}, "n": 3}')
+        ] = None,
+        target: Annotated[str | None, Field(description="trn1, trn2 or trn3.")] = None,
+        lnc: Annotated[int | None, Field(ge=1, le=2)] = None,
+        timing: bool = False,
+    ) -> dict[str, Any]:
+        await context.report_progress(0, 1, "simulating")
+        found: dict[str, Any] = await call(tools.simulate, held, file, kernel, inputs, target, lnc, timing)
+        await context.report_progress(1, 1, "done")
+        return found
+
+
+def _profile_tools(server: MCPServer[Any], call: Callable[..., Any]) -> None:
+    @server.tool(
+        description="One SELECT (DuckDB) over a profile's own tables. Use it for details after profile_bounds and investigate."
+    )
+    async def profile_sql(
+        name: ProfileName,
+        query: Annotated[str, Field(max_length=20_000)],
+        cursor: Cursor = 0,
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = await call(tools.profile_sql, name, query, cursor)
+        return found
+
+    @server.tool(
+        description="How fast the profiled kernel could have been, the gaps and the bottleneck. Start here when a kernel is slow."
+    )
+    async def profile_bounds(name: ProfileName) -> dict[str, Any]:
+        found: dict[str, Any] = await call(tools.profile_bounds, name)
+        return found
+
+    @server.tool(description="Find what costs time in a profile, down to the source line. Use it after profile_bounds.")
+    async def investigate(name: ProfileName, cursor: Cursor = 0) -> dict[str, Any]:
+        found: dict[str, Any] = await call(tools.investigate, name, cursor)
+        return found
+
+
+def _bundle_tools(server: MCPServer[Any], call: Callable[..., Any], held: Workspace) -> None:
+    @server.tool(description="Check that a bundle (a serving target) is complete and consistent.")
+    async def bundle_validate(
+        bundle: Annotated[
+            str, Field(description="A folder in the workspace, or a packaged bundle's name.", max_length=300)
+        ],
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = await call(tools.bundle_validate, held, bundle)
+        return found
+
+    @server.tool(
+        description="A run of the optimiser: baseline, best, improvement with interval, every round with its reason."
+    )
+    async def run_show(
+        run: Annotated[
+            str, Field(description="A run's folder in the workspace, or its name under runs/.", max_length=300)
+        ],
+        cursor: Cursor = 0,
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = await call(tools.run_show, held, run, cursor)
+        return found
+
+
+def _resources(server: MCPServer[Any], held: Workspace) -> None:
+    @server.resource(
+        "vibeserve://symbol/{name}", description="A symbol's page, such as nisa.nc_matmul.", mime_type="text/markdown"
+    )
+    def symbol_page(name: str) -> str:
+        from vibeserve import knowledge
+
+        return _page_text(f"symbol/{knowledge.find_symbol(name).name}")
+
+    @server.resource("vibeserve://error/{code}", description="An error code's page.", mime_type="text/markdown")
+    def error_page(code: str) -> str:
+        from vibeserve import knowledge
+
+        return _page_text(f"error/{knowledge.find_error(code).code}")
+
+    @server.resource("vibeserve://run/{name}", description="A run's report in Markdown.", mime_type="text/markdown")
+    def run_report(name: str) -> str:
+        path = held.path(f"runs/{name}/report.md")
+        if not path.is_file():
+            raise FileNotFoundError(f"no report of run {name} in {held.root}/runs")
+        return path.read_text(encoding="utf-8")
+
+
+def _page_text(page: str) -> str:
+    from vibeserve import knowledge
+
+    found = knowledge.Index.standard().page(page)
+    if found is None:
+        raise FileNotFoundError(f"no page {page}")
+    return found.text()
+
+
+def serve(workspace: Path, http: tuple[str, int] | None) -> None:
+    """Serve over stdio, or over HTTP on a loopback address, until interrupted."""
+    server = build(workspace)
+    if http is None:
+        server.run("stdio")
+        return
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    host, port = http
+    names = [f"{name}:*" for name in ("127.0.0.1", "localhost", "[::1]")]
+    security = TransportSecuritySettings(
+        enable_dns_rebinding_protection=True, allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names]
+    )
+    server.run("streamable-http", host=host, port=port, transport_security=security)
