@@ -514,7 +514,7 @@ class Place(asyncio.Protocol):
     def data_received(self, data):
         loop = asyncio.get_running_loop()
         body = json.loads(data.partition(b"\\r\\n\\r\\n")[2] or b"{}")
-        text = (body.get("prompt", "x")[-16:] * 16)[-16:]
+        text = body["prompt"][-body["max_tokens"]:]
         choice = {"index": 0, "text": text, "token_ids": list(text.encode()), "finish_reason": "length"}
         answer = b"data: " + json.dumps({"choices": [choice]}).encode() + b"\\n\\ndata: [DONE]\\n\\n"
         head = b"HTTP/1.1 200 OK\\r\\nContent-Type: text/event-stream\\r\\nContent-Length: %d\\r\\n\\r\\n" % len(answer)
@@ -545,12 +545,13 @@ def test_latency_counts_queueing(bench):
         try:
             assert server.stdout is not None
             url = f"http://127.0.0.1:{int(server.stdout.readline())}"
-            _, found, _ = bench(
+            _, found, err = bench(
                 url, "--num-requests", str(count), "--sweep", f"rate={rate:g}", "--seed", str(seed), "--max-tokens", "16",
                 "--endpoint", "/v1/completions", "--prompt-len", "120", "--model", "one",
             )  # fmt: skip
         finally:
             server.kill()
+    assert found is not None, err
     assert found["failed"] == 0
     assert found["latency_s"]["mean"] == pytest.approx(analytic, rel=0.05)
 
