@@ -25,7 +25,7 @@ schema = schemathesis.openapi.from_dict(json.loads(openapi.document()))
 
 
 @schema.parametrize()
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_request_breaks_the_server(case, server):
     case.call_and_validate(base_url=server.url, checks=CHECKS)
 

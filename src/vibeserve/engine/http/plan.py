@@ -307,8 +307,11 @@ def _chat_prompt(request: ChatRequest, model: ServedModel) -> Prompt:
 def _message(message: Message, at: int) -> dict[str, Any]:
     """A message as templates expect it: content as one text, `developer` under its older name."""
     where = f"messages[{at}]"
-    if message.tool_calls not in (None, []) or message.role in ("tool", "function"):
-        raise unsupported(f"{where}.tool_calls" if message.tool_calls else f"{where}.role", "Calling tools")
+    for name in ("tool_calls", "tool_call_id", "function_call"):
+        if getattr(message, name) not in (None, []):
+            raise unsupported(f"{where}.{name}", "Calling tools")
+    if message.role in ("tool", "function"):
+        raise unsupported(f"{where}.role", "Calling tools")
     if message.role not in ("system", "developer", "user", "assistant"):
         raise invalid(
             f"`{where}.role` is {message.role!r}; it must be system, developer, user or assistant.", f"{where}.role"

@@ -85,6 +85,7 @@ class Message(msgspec.Struct, kw_only=True):
     name: str | None = None
     tool_calls: Any = None
     tool_call_id: Any = None
+    function_call: Any = None
 
 
 class ChatRequest(Common, kw_only=True, forbid_unknown_fields=True):

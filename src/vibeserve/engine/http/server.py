@@ -111,7 +111,6 @@ def serve(load: Load, settings: HttpSettings, listener: socket.socket) -> int:
         log_config=None,
         access_log=False,
         server_header=False,
-        date_header=False,
         timeout_keep_alive=int(settings.keep_alive_s) or 1,
         timeout_graceful_shutdown=int(settings.drain_s) or 1,
     )
