@@ -36,6 +36,7 @@ from pathlib import Path
 from vibeserve.agents import Edit, Proposal, Stop
 from vibeserve.measure import fake_server
 from vibeserve.search import Outside, Request, begin, document, find, go_on
+from vibeserve.search.plan import Plan
 from vibeserve.search.world import SystemWorld
 from vibeserve.base.errors import VibeServeError
 
@@ -64,11 +65,12 @@ class World(SystemWorld):
         return dataclasses.replace(super().prepare(request, directory), agent=Speeds(json.loads(sys.argv[3])))
     def _machine(self): return None
 
+plan = Plan(None, 9, 5, 0.5, 0.5, 5, 0.7, (), 0.5)
 outside = Outside(World(), tell=lambda at_s, kind, text: print(text, file=sys.stderr, flush=True))
 runs = Path(sys.argv[2])
 try:
     known = sorted(path.parent for path in runs.glob("*/run.db"))
-    directory = known[-1] if known else begin(Request(bundle=sys.argv[1], rounds=9, budget_s=float(sys.argv[4]), seed=3), runs, outside)
+    directory = known[-1] if known else begin(Request(bundle=sys.argv[1], rounds=9, seed=3), runs, outside, plan)
     print(json.dumps(go_on(directory, outside), default=str))
 except VibeServeError as error:
     print(error.message, error.hint, file=sys.stderr)
@@ -81,6 +83,9 @@ def bundle(tmp_path: Path) -> Path:
     """The smallest bundle with a model directory that nobody reads."""
     folder = tmp_path / "mini"
     shutil.copytree(MINI, folder)
+    reference = folder / "reference" / "reference.py"
+    slow = 'sys.argv += ["--ttft-s", "0.01", "--tpot-s", "0.01"]\n    sys.exit(main())'
+    reference.write_text(reference.read_text().replace("sys.exit(main())", slow))
     model = folder / "reference" / "model"
     model.mkdir()
     save_file({"w": np.zeros((2, 2), np.float32)}, model / "model.safetensors")
@@ -99,8 +104,8 @@ def drive(bundle: Path, tmp_path: Path) -> Iterator[Callable[..., subprocess.Pop
     """Start the driver; whatever is left of it at the end is a failure of its own test."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(speeds: list[Any], budget_s: float = 40.0) -> subprocess.Popen[str]:
-        argv = [sys.executable, "-c", DRIVER, str(bundle), str(tmp_path / "runs"), json.dumps(speeds), str(budget_s)]
+    def start(speeds: list[Any]) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-c", DRIVER, str(bundle), str(tmp_path / "runs"), json.dumps(speeds)]
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         started.append(process)
         return process
@@ -133,7 +138,7 @@ def left_behind(runs: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_a_better_server_is_found_proved_and_runs_alone(drive: Any, tmp_path: Path, cli: Any) -> None:
-    document = finish(drive(["wrong", "never", 0.002, 0.05], budget_s=100.0))
+    document = finish(drive(["wrong", "never", 0.002, 0.05]))
     assert document.keys() >= KEYS
     assert all(entry.keys() >= ROUND_KEYS for entry in document["rounds"])
     verdicts = [entry["verdict"] for entry in document["rounds"]]
@@ -220,7 +225,7 @@ def test_the_command_line_on_a_model_that_nothing_builds(bundle: Path, tmp_path:
     assert code == 1, err
     assert json.loads(out)["best"]["candidate"] == "c0"
     assert "no improvement was proved" in err
-    assert "NoneForCausalLM" in json.loads(out)["stopped"]["reason"]
+    assert "no technique can build a server for unknown" in json.loads(out)["stopped"]["reason"]
     code, out, _ = run("show", "latest")
     assert code == 0
     assert "no candidate was better than the reference" in out

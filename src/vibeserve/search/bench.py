@@ -123,12 +123,15 @@ class Bench:
         """Digests of evaluator, weights and environment."""
         return self._integrity.digests()
 
-    def window(self, server: Any, others: Sequence[Any], *, seed: int, window_s: float, log: Path) -> Window:
+    def window(
+        self, server: Any, others: Sequence[Any], *, seed: int, window_s: float, log: Path, again: bool = False
+    ) -> Window:
         """One window while the others stand still; once more where something outside disturbed it. Raises RunError."""
         window, _ = self._window(server, others, seed, window_s, log)
-        if window.noisy:
-            again, _ = self._window(server, others, seed, window_s, log.with_name(f"{log.stem}-again.json"))
-            return replace(again, noisy=again.noisy and f"{again.noisy} (also when measured again)")
+        if window.noisy and again:
+            second, _ = self._window(server, others, seed, window_s, log.with_name(f"{log.stem}-again.json"))
+            noisy = second.noisy and f"{second.noisy} (also when measured again)"
+            return replace(second, noisy=noisy, retried=True)
         return window
 
     def observe(self, server: Any, *, seed: int, window_s: float, log: Path) -> Window:

@@ -128,13 +128,13 @@ def history(run: Run, decisions: dict[str, DecisionRow]) -> tuple[Tried, ...]:
 
 
 def round_cost_s(run: Run) -> float:
-    """What the next round is expected to cost: the dearest of the rounds so far, else the plan's figure."""
+    """What the next round is expected to cost: the dearest of those that came to their pairs, else the plan's figure."""
+    whole = {row.round for row in run.store.decisions() if row.kind == "round" and row.pairs}
     costs: dict[str, float] = {}
     for step in run.store.steps():
         prefix, _, _ = step["key"].partition("/")
-        if prefix.startswith("r") and prefix != "r0":
-            costs[prefix] = costs.get(prefix, 0.0) + step["took_s"]
-    return max(costs.values(), default=run.plan.round_cost_s)
+        costs[prefix] = costs.get(prefix, 0.0) + step["took_s"]
+    return max((costs[f"r{number}"] for number in whole), default=run.plan.round_cost_s)
 
 
 def digest_of(value: Any) -> str:

@@ -32,6 +32,7 @@ class Window:
     reason: str = ""
     noisy: str = ""
     document: str = ""
+    retried: bool = False
     facts: dict[str, Fact] = field(default_factory=dict)
 
 
@@ -71,8 +72,13 @@ class Lab(Protocol):
         """Digests of what no candidate may change, by name."""
         ...
 
-    def window(self, server: Server, others: Sequence[Server], *, seed: int, window_s: float, log: Path) -> Window:
-        """The bundle's benchmark for one window, once `server` and `others` are at rest. Raises RunError."""
+    def window(
+        self, server: Server, others: Sequence[Server], *, seed: int, window_s: float, log: Path, again: bool
+    ) -> Window:
+        """The bundle's benchmark for one window while `others` stand still. Raises RunError.
+
+        `again`: a window that something outside disturbed may be run once more, whatever its value is.
+        """
         ...
 
     def observe(self, server: Server, *, seed: int, window_s: float, log: Path) -> Window:

@@ -13,6 +13,9 @@ from vibeserve.search.journal import Step
 from vibeserve.search.loads import Load, measurement
 from vibeserve.search.verdict import Comparison, compare, futile
 
+#: Disturbed windows of a match that are run once more; on a machine that is never quiet, more would only cost time.
+RETRIES = 2
+
 
 @dataclass(frozen=True)
 class Match:
@@ -42,8 +45,11 @@ def measure_pairs(run: Run, match: Match) -> Comparison:
         up(run, match.candidate)
         up(run, match.against)
 
+    retries = 0
     for pair in range(match.pairs):
-        outcome = run.journal.once(match.key(pair), functools.partial(_pair, run, match, pair), before=before)
+        work = functools.partial(_pair, run, match, pair, again=retries < RETRIES)
+        outcome = run.journal.once(match.key(pair), work, before=before)
+        retries += outcome["retried"]
         if outcome["problem"]:
             raise RunError(outcome["problem"])
         values.append(outcome["value"])
@@ -60,15 +66,18 @@ def order(run: Run, match: Match, pair: int) -> tuple[str, str]:
     return names[sides[0]], names[sides[1]]
 
 
-def _pair(run: Run, match: Match, pair: int, step: Step) -> dict[str, Any]:
+def _pair(run: Run, match: Match, pair: int, step: Step, *, again: bool) -> dict[str, Any]:
     seed = run.seed_of(match.kind, match.round, pair)
     values: dict[str, float] = {}
-    problem = ""
+    problem, retried = "", 0
     for place, name in enumerate(order(run, match, pair)):
         server = run.servers.get(name, run.candidate(name).commit)
         log = run.log(match.candidate, f"{match.kind}-{pair}-{name}.json")
         others = run.servers.running(besides=name)
-        window = run.lab.window(server, others, seed=seed, window_s=match.window_s, log=log)
+        window = run.lab.window(
+            server, others, seed=seed, window_s=match.window_s, log=log, again=again and not retried
+        )
+        retried += window.retried
         load = Load(match.round, match.kind, pair, seed, match.window_s, place)
         step.add(measurement(run, load, name, window))
         if window.failed:
@@ -82,4 +91,9 @@ def _pair(run: Run, match: Match, pair: int, step: Step) -> dict[str, Any]:
         ratio = compare([mine], [theirs], run.goal.direction).ratio
         text = f"{match.candidate} {mine:.4g}, {match.against} {theirs:.4g} ({ratio:.3g}×)"
         step.event("pair", f"{match.kind} {pair + 1} of {match.pairs}: {text}")
-    return {"problem": problem, "value": values.get(match.candidate), "against": values.get(match.against)}
+    return {
+        "problem": problem,
+        "retried": retried,
+        "value": values.get(match.candidate),
+        "against": values.get(match.against),
+    }

@@ -115,7 +115,9 @@ class ScriptedLab:
     def integrity(self) -> dict[str, str]:
         return {"accuracy_checker/checker.py": "changed" if self._tampered else "as it was"}
 
-    def window(self, server: Any, others: Sequence[Any], *, seed: int, window_s: float, log: Path) -> Window:
+    def window(
+        self, server: Any, others: Sequence[Any], *, seed: int, window_s: float, log: Path, again: bool = False
+    ) -> Window:
         self._act(f"window {server.name}", window_s + 1.0)
         behaviour = server.behaviour
         if behaviour.dies:

@@ -60,9 +60,12 @@ class Outside:
     pid: int = field(default_factory=os.getpid)
 
 
-def begin(request: Request, runs: Path, outside: Outside) -> Path:
-    """A new run's directory with its own row in the store; nothing has been measured yet."""
-    plan = make_plan(request.budget_s, request.rounds)
+def begin(request: Request, runs: Path, outside: Outside, plan: Plan | None = None) -> Path:
+    """A new run's directory with its own row in the store; nothing has been measured yet.
+
+    `plan` None is made from the request's budget and rounds.
+    """
+    plan = plan or make_plan(request.budget_s, request.rounds)
     started = outside.clock.now()
     slug = re.sub(r"[^a-z0-9-]+", "-", Path(request.bundle or request.ref or "run").resolve().name.lower()).strip("-")
     directory = _new_directory(runs, f"{started:%Y%m%d-%H%M%S}-{slug or 'run'}")
