@@ -22,12 +22,16 @@ constexpr int MAX_ROWS = 12;
 constexpr int MAX_ROWS = 3;
 #endif
 
+// Row blocks that one tile of a product takes: their activations stay in the second-level cache from panel to panel.
+constexpr int GROUP = 8;
+
 // How a number of rows is cut into blocks, as evenly as can be.
 struct RowBlocks {
     int rows = 0, count = 0;
     explicit RowBlocks(int n) : rows(n), count((n + MAX_ROWS - 1) / MAX_ROWS) {}
     int start(int block) const { return int(int64_t(rows) * block / count); }
     int size(int block) const { return start(block + 1) - start(block); }
+    int groups() const { return (count + GROUP - 1) / GROUP; }
     int of(int row) const {
         int block = int(int64_t(row) * count / rows);
         while (start(block) > row) block--;
@@ -188,22 +192,22 @@ struct Matrix {
         }
     }
 
-    // One panel for all rows: out[row][32].
-    void tile(int index, const Packed<P>& x, const RowBlocks& blocks, float* out) const {
-        constexpr size_t CHUNK = 192;
+    // One panel for the row blocks [first, last): out[row - start(first)][32].
+    void tile(int index, const Packed<P>& x, const RowBlocks& blocks, int first, int last, float* out) const {
+        constexpr size_t CHUNK = 128;
         constexpr size_t STRIDE = PANEL * P::STEP * sizeof(weight);
         const weight* w = panel(index);
         for (size_t done = 0; done < steps(); done += CHUNK) {
             int now = int(std::min(CHUNK, steps() - done));
-            for (int b = 0; b < blocks.count; b++) {
+            // The weights of the next chunk, spread over the passes so that memory is busy all the time.
+            const char* next = reinterpret_cast<const char*>(w + done * PANEL * P::STEP);
+            for (int b = first; b < last; b++) {
                 int rows = blocks.size(b);
                 auto kernel = kernel_for<P>(rows, std::make_integer_sequence<int, MAX_ROWS>());
-                // The weights of the next chunk, spread over the passes so that memory is busy all the time.
-                const char* next = reinterpret_cast<const char*>(w + done * PANEL * P::STEP);
                 Fetch fetch{next + STRIDE * 48, 2};
-                if (blocks.count > 1) fetch = {next + STRIDE * now + 64 * b, b < 2 ? 1 : 0};
+                if (last - first > 1) fetch = {next + STRIDE * now + 64 * (b - first), b - first < 2 ? 1 : 0};
                 kernel(x.block(blocks, b) + done * rows, w + done * PANEL * P::STEP, now, done == 0,
-                       out + size_t(blocks.start(b)) * PANEL, fetch);
+                       out + size_t(blocks.start(b) - blocks.start(first)) * PANEL, fetch);
             }
         }
     }

@@ -38,7 +38,7 @@ void Model<P>::prepare(VsBatch& batch) {
     mixed_.reserve(Packed<P>::slots(batch.rows, c_.heads * c_.dim));
     inner_.reserve(Packed<P>::slots(batch.rows, c_.inner));
     for (auto& scratch : scratch_) {
-        scratch->tile.reserve(size_t(batch.rows) * PANEL);
+        scratch->tile.reserve(size_t(GROUP) * MAX_ROWS * PANEL);
         scratch->best.assign(batch.wanted, {-std::numeric_limits<float>::infinity(), c_.vocab});
     }
     pieces_of_step_.clear();
@@ -56,20 +56,23 @@ void Model<P>::walk(VsBatch& batch, int id) {
     int phase = 0, row_blocks = blocks_.count;
     Packed<P> normed{normed_.data(), c_.hidden}, mixed{mixed_.data(), c_.heads * c_.dim}, inner{inner_.data(), c_.inner};
     auto add = [&](const Matrix<P>& matrix) {
-        return [this, &matrix](int first, int count, const float* out) {
-            for (int row = 0; row < blocks_.rows; row++) {
+        const float* bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
+        return [this, bias](int first, int count, int block, const float* out) {
+            for (int row = blocks_.start(block); row < blocks_.start(block + 1); row++, out += PANEL) {
                 float* x = x_.data() + size_t(row) * padded_hidden_ + first;
-                for (int i = 0; i < count; i++) x[i] += out[size_t(row) * PANEL + i] + (matrix.bias.empty() ? 0 : matrix.bias[first + i]);
+                for (int i = 0; i < count; i++) x[i] += bias ? out[i] + bias[first + i] : out[i];
             }
         };
     };
     team_.parallel(id, phase++, row_blocks, [&](int b) { embed(batch, b); });
     for (auto& layer : layers_) {
         team_.parallel(id, phase++, row_blocks, [&](int b) { norm(layer.input_norm.data(), blocks_, b, nullptr, normed_.data()); });
-        dense(id, phase, layer.qkv, normed, blocks_, [&](int first, int count, const float* out) {
-            for (int row = 0; row < blocks_.rows; row++)
-                for (int i = 0; i < count; i++)
-                    qkv_[size_t(row) * width_ + first + i] = out[size_t(row) * PANEL + i] + (layer.qkv.bias.empty() ? 0 : layer.qkv.bias[first + i]);
+        const float* bias = layer.qkv.bias.empty() ? nullptr : layer.qkv.bias.data();
+        dense(id, phase, layer.qkv, normed, blocks_, [&](int first, int count, int block, const float* out) {
+            for (int row = blocks_.start(block); row < blocks_.start(block + 1); row++, out += PANEL) {
+                float* to = qkv_.data() + size_t(row) * width_ + first;
+                for (int i = 0; i < count; i++) to[i] = bias ? out[i] + bias[first + i] : out[i];
+            }
         });
         team_.parallel(id, phase++, row_blocks, [&](int b) { place(batch, layer, b); });
         auto before = Clock::now();
@@ -78,22 +81,28 @@ void Model<P>::walk(VsBatch& batch, int id) {
         attention += since(before);
         dense(id, phase, layer.output, mixed, blocks_, add(layer.output));
         team_.parallel(id, phase++, row_blocks, [&](int b) { norm(layer.mlp_norm.data(), blocks_, b, nullptr, normed_.data()); });
-        dense(id, phase, layer.gate_up, normed, blocks_, [&](int first, int, const float* out) { gate(first / PANEL, out, layer.gate_up.bias); });
+        dense(id, phase, layer.gate_up, normed, blocks_, [&](int first, int, int block, const float* out) { gate(first / PANEL, block, out, layer.gate_up.bias); });
         dense(id, phase, layer.down, inner, blocks_, add(layer.down));
     }
     team_.parallel(id, phase++, wanted_.count, [&](int b) { norm(norm_.data(), wanted_, b, batch.logit_rows, normed_.data()); });
-    if (batch.wanted) team_.parallel(id, phase++, head_.panels, [&](int tile) { head_tile(batch, tile, scratch); });
+    dense(id, phase, head_, normed, wanted_, [&](int first, int count, int block, const float* out) {
+        head(batch, first, count, block, out, scratch);
+    });
     if (id == 0) batch.seconds[0] = since(start) - attention, batch.seconds[1] = attention;
 }
 
-// A product, panel by panel; `end(first output, outputs, out[row][32])` says where results go.
+// A product: each tile is a panel for a group of row blocks. `end(first output, outputs, row block, out[row][32])`
+// takes the results.
 template <class P>
 template <class Epilogue>
 void Model<P>::dense(int id, int& phase, const Matrix<P>& matrix, const Packed<P>& x, const RowBlocks& blocks, Epilogue&& end) {
     float* out = scratch_[id]->tile.data();
-    team_.parallel(id, phase++, matrix.panels, [&](int tile) {
-        matrix.tile(tile, x, blocks, out);
-        end(tile * PANEL, std::min(PANEL, matrix.outputs - tile * PANEL), out);
+    team_.parallel(id, phase++, matrix.panels * blocks.groups(), [&](int tile) {
+        int panel = tile % matrix.panels, first = tile / matrix.panels * GROUP, last = std::min(first + GROUP, blocks.count);
+        matrix.tile(panel, x, blocks, first, last, out);
+        int outputs = std::min(PANEL, matrix.outputs - panel * PANEL);
+        const float* from = out;
+        for (int block = first; block < last; from += PANEL * blocks.size(block), block++) end(panel * PANEL, outputs, block, from);
     });
 }
 
@@ -215,39 +224,31 @@ void Model<P>::attend_piece(const Pages<typename P::cache>& pages, const Piece& 
 
 // silu(gate) * up for the 16 pairs of a panel, packed for the next product.
 template <class P>
-void Model<P>::gate(int tile, const float* out, const std::vector<float>& bias) {
-    Packed<P> packed{inner_.data(), c_.inner};
-    int first = tile * LANES, count = std::min(LANES, c_.inner - first);
+void Model<P>::gate(int panel, int block, const float* out, const std::vector<float>& bias) {
+    float* to = Packed<P>{inner_.data(), c_.inner}.block(blocks_, block);
+    int first = panel * LANES, count = std::min(LANES, c_.inner - first), size = blocks_.size(block);
     float gates[LANES] = {}, ups[LANES] = {}, values[LANES];
     for (int i = 0; !bias.empty() && i < count; i++) gates[i] = bias[first + i], ups[i] = bias[c_.inner + first + i];
-    for (int b = 0; b < blocks_.count; b++) {
-        int size = blocks_.size(b);
-        float* to = packed.block(blocks_, b);
-        for (int r = 0; r < size; r++) {
-            const float* row = out + size_t(blocks_.start(b) + r) * PANEL;
-            F16 g = load(row) + load(gates), u = load(row + LANES) + load(ups);
-            F16 product = g / (splat(1.0f) + exp(splat(0.0f) - g)) * u;
-            if (count == LANES) {
-                P::put16(to, first, size, r, product);
-                continue;
-            }
-            store(values, product);
-            for (int i = 0; i < count; i++) P::put(to, first + i, size, r, values[i]);
+    for (int r = 0; r < size; r++, out += PANEL) {
+        F16 g = load(out) + load(gates), u = load(out + LANES) + load(ups);
+        F16 product = g / (splat(1.0f) + exp(splat(0.0f) - g)) * u;
+        if (count == LANES) {
+            P::put16(to, first, size, r, product);
+            continue;
         }
+        store(values, product);
+        for (int i = 0; i < count; i++) P::put(to, first + i, size, r, values[i]);
     }
 }
 
+// Keeps the largest logit of each row, and all of them where they are wanted.
 template <class P>
-void Model<P>::head_tile(const VsBatch& batch, int tile, Scratch& scratch) {
-    float* out = scratch.tile.data();
-    head_.tile(tile, Packed<P>{normed_.data(), c_.hidden}, wanted_, out);
-    int first = tile * PANEL, count = std::min(PANEL, c_.vocab - first);
-    for (int row = 0; row < batch.wanted; row++) {
-        const float* values = out + size_t(row) * PANEL;
-        if (batch.logits) std::memcpy(batch.logits + size_t(row) * c_.vocab + first, values, count * sizeof(float));
+void Model<P>::head(const VsBatch& batch, int first, int count, int block, const float* out, Scratch& scratch) {
+    for (int row = wanted_.start(block); row < wanted_.start(block + 1); row++, out += PANEL) {
+        if (batch.logits) std::memcpy(batch.logits + size_t(row) * c_.vocab + first, out, count * sizeof(float));
         auto& best = scratch.best[row];
         for (int i = 0; i < count; i++)
-            if (values[i] > best.first || (values[i] == best.first && first + i < best.second)) best = {values[i], first + i};
+            if (out[i] > best.first || (out[i] == best.first && first + i < best.second)) best = {out[i], first + i};
     }
 }
 

@@ -73,8 +73,8 @@ class Model {
     template <int Q>
     void attend_piece(const Pages<typename P::cache>& pages, const Piece& piece, const VsBatch& batch, int first_head,
                       int heads, int window, Scratch& scratch);
-    void gate(int tile, const float* out, const std::vector<float>& bias);
-    void head_tile(const VsBatch& batch, int tile, Scratch& scratch);
+    void gate(int panel, int block, const float* out, const std::vector<float>& bias);
+    void head(const VsBatch& batch, int first, int count, int block, const float* out, Scratch& scratch);
     template <class Epilogue>
     void dense(int id, int& phase, const Matrix<P>& matrix, const Packed<P>& x, const RowBlocks& blocks, Epilogue&& end);
     template <class Source>
