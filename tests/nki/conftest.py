@@ -56,7 +56,7 @@ def rejected() -> Callable[..., KernelError]:
             body(*[load(x) for x in xs])
 
         with pytest.raises(KernelError) as caught:
-            simulate(kernel, target=target, **options)((*arrays, np.zeros(1, np.float32)) if not arrays else arrays)
+            simulate(kernel, target=target, **options)(arrays or (np.zeros(1, np.float32),))
         assert caught.value.code == code, str(caught.value)
         return caught.value
 

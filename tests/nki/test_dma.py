@@ -25,7 +25,10 @@ def out_of(tile):
     return made
 
 
-@given(st.sampled_from([((4, 6), (4, 6)), ((4, 6), (2, 12)), ((24,), (24, 1)), ((2, 3, 4), (6, 4))]), st.sampled_from([np.float32, ml_dtypes.bfloat16, np.int32]))
+@given(
+    st.sampled_from([((4, 6), (4, 6)), ((4, 6), (2, 12)), ((24,), (24, 1)), ((2, 3, 4), (6, 4))]),
+    st.sampled_from([np.float32, ml_dtypes.bfloat16, np.int32]),
+)
 def test_copies_by_count_and_order(shapes, kind):
     a = np.random.default_rng(0).integers(-9, 9, shapes[0]).astype(np.float32)
 
@@ -43,12 +46,20 @@ def test_copies_by_count_and_order(shapes, kind):
 @given(st.integers(1, 32), st.integers(0, 40))
 def test_gather_and_scatter_rows(parts, seed):
     draw = np.random.default_rng(seed)
-    table, rows = draw.standard_normal((40, 6)).astype(np.float32), draw.permutation(40)[:parts].astype(np.int32)[:, None]
+    table, rows = (
+        draw.standard_normal((40, 6)).astype(np.float32),
+        draw.permutation(40)[:parts].astype(np.int32)[:, None],
+    )
 
     def kernel(x, index):
         where, tile = new((parts, 1), "int32"), new((parts, 3))
         nisa.dma_copy(where, index)
-        nisa.dma_copy(dst=tile, src=x.ap(pattern=[[6, parts], [1, 3]], offset=2, vector_offset=where.ap([[1, parts], [1, 1]]), indirect_dim=0))
+        nisa.dma_copy(
+            dst=tile,
+            src=x.ap(
+                pattern=[[6, parts], [1, 3]], offset=2, vector_offset=where.ap([[1, parts], [1, 1]]), indirect_dim=0
+            ),
+        )
         out = new((40, 3), buffer=nl.shared_hbm)
         zero = nl.zeros((40, 3), dtype=nl.float32)
         nisa.dma_copy(out, zero)
@@ -64,7 +75,10 @@ def test_gather_and_scatter_rows(parts, seed):
 
 
 def test_out_of_range_rows_are_skipped_or_refused(rejected):
-    table, index = np.arange(20, dtype=np.float32).reshape(10, 2), np.array([[3], [-1], [10], [0], [-1000000]], np.int32)
+    table, index = (
+        np.arange(20, dtype=np.float32).reshape(10, 2),
+        np.array([[3], [-1], [10], [0], [-1000000]], np.int32),
+    )
 
     def body(x, i, mode):
         tile = nl.full((5, 2), 7.0, dtype=nl.float32)

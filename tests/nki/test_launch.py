@@ -192,7 +192,7 @@ def test_cores_that_wait_for_ever_are_told():
             nisa.core_barrier(out, (0, 1))
         return out
 
-    with pytest.raises(KernelError, match="core 0 waits in nisa.core_barrier") as caught:
+    with pytest.raises(KernelError, match=r"core 0 waits in nisa\.core_barrier") as caught:
         simulate(kernel, lnc=2)(np.ones((1, 1), np.float32))
     assert caught.value.code == "NCC_IXLV002"
     assert caught.value.place.file == __file__
@@ -265,7 +265,11 @@ def test_more_collectives():
     def kernel(x, counts):
         own = new(x.shape, buffer=nl.hbm)
         nisa.dma_copy(own, x)
-        half, swapped, one = new((2, 4), buffer=nl.shared_hbm), new((4, 4), buffer=nl.shared_hbm), new((4, 4), buffer=nl.shared_hbm)
+        half, swapped, one = (
+            new((2, 4), buffer=nl.shared_hbm),
+            new((4, 4), buffer=nl.shared_hbm),
+            new((4, 4), buffer=nl.shared_hbm),
+        )
         ncc.reduce_scatter([own], [half], group, 0, nl.maximum)
         ncc.all_to_all([own], [swapped], group, 0)
         nisa.dma_copy(one, own)
@@ -278,7 +282,10 @@ def test_more_collectives():
         return half, swapped, one, ragged
 
     a, b = np.arange(16, dtype=np.float32).reshape(4, 4), np.arange(16, 32, dtype=np.float32).reshape(4, 4)
-    counts = [np.array([[1, 2], [0, 1], [0, 0], [0, 0]], np.uint32), np.array([[3, 1], [4, 0], [0, 0], [0, 0]], np.uint32)]
+    counts = [
+        np.array([[1, 2], [0, 1], [0, 0], [0, 0]], np.uint32),
+        np.array([[3, 1], [4, 0], [0, 0], [0, 0]], np.uint32),
+    ]
     first, second = simulate_ranks(kernel, ranks=2)([(a, counts[0]), (b, counts[1])])
     np.testing.assert_array_equal(first[0], b[:2])
     np.testing.assert_array_equal(second[0], b[2:])
@@ -332,7 +339,9 @@ def test_the_target_is_read_at_each_call(monkeypatch):
     seen = []
 
     def kernel(x):
-        seen.append((nisa.get_nc_version() == nisa.nc_version.gen2, int(nisa.get_nc_version()), nl.tile_size.sbuf_fmax_bytes))
+        seen.append(
+            (nisa.get_nc_version() == nisa.nc_version.gen2, int(nisa.get_nc_version()), nl.tile_size.sbuf_fmax_bytes)
+        )
         return double.func(x)
 
     a = np.ones((1, 1), np.float32)
@@ -374,7 +383,7 @@ def test_uninitialised_reads_are_reported_and_poisoned(capsys):
     got = run(np.ones((4, 2), np.float32))
     assert (got[:2] == 1).all()
     assert np.isnan(got[2:]).all()
-    assert [finding.kind for finding in run.findings][0] == "uninitialised-read"
+    assert run.findings[0].kind == "uninitialised-read"
     assert "allocated at" in run.findings[0].detail
     assert run.findings[0].place.file == __file__
     assert "reads" in capsys.readouterr().err
@@ -446,7 +455,9 @@ LAUNCHES = [
 ]
 
 
-@pytest.mark.parametrize(("code", "kernel", "args", "options"), LAUNCHES, ids=[f"{i}-{row[0]}" for i, row in enumerate(LAUNCHES)])
+@pytest.mark.parametrize(
+    ("code", "kernel", "args", "options"), LAUNCHES, ids=[f"{i}-{row[0]}" for i, row in enumerate(LAUNCHES)]
+)
 def test_refused(code, kernel, args, options):
     with pytest.raises(KernelError) as caught:
         simulate(kernel, **options)(*args)

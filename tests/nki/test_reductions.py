@@ -29,7 +29,9 @@ def test_tensor_reduce(evaluate, op, shape, count, negate, keepdims, kind, seed)
     def body(x):
         kept = x.shape[: 4 - count] + ((1,) * count if keepdims else ())
         out = new(kept if len(kept) > 1 else (kept[0], 1))
-        nisa.tensor_reduce(dst=out, op=getattr(nl, op), data=x, axis=axes if count > 1 else 3, negate=negate, keepdims=keepdims)
+        nisa.tensor_reduce(
+            dst=out, op=getattr(nl, op), data=x, axis=axes if count > 1 else 3, negate=negate, keepdims=keepdims
+        )
         return out
 
     expected = REDUCE[op](a.astype(np.float32), axis=axes) * (-1 if negate else 1)
@@ -60,7 +62,9 @@ def test_tensor_tensor_scan(evaluate, parts, n, seed):
     def body(x, y, s):
         first, second = new(x.shape), new(x.shape)
         nisa.tensor_tensor_scan(dst=first, data0=x, data1=y, initial=s, op0=nl.multiply, op1=nl.add)
-        nisa.tensor_tensor_scan(dst=second, data0=x, data1=y, initial=0.5, op0=nl.subtract, op1=nl.maximum, reverse0=True)
+        nisa.tensor_tensor_scan(
+            dst=second, data0=x, data1=y, initial=0.5, op0=nl.subtract, op1=nl.maximum, reverse0=True
+        )
         return first, second
 
     first, second = np.empty_like(a), np.empty_like(a)
@@ -99,7 +103,15 @@ def test_tensor_scalar_reduce_and_its_accumulator(evaluate, rng):
         nisa.tensor_scalar_reduce(out, x, nl.multiply, 2.0, nl.add, reduce_res=one)
         nisa.tensor_scalar_reduce(out, x, nl.multiply, 2.0, nl.add, reduce_res=two, reduce_cmd=nisa.reduce_cmd.reduce)
         nisa.tensor_scalar_reduce(
-            out, x, nl.multiply, 2.0, nl.maximum, reduce_res=three, reduce_cmd=nisa.reduce_cmd.load_reduce, reduce_init=100.0, reduce_res_negate=True
+            out,
+            x,
+            nl.multiply,
+            2.0,
+            nl.maximum,
+            reduce_res=three,
+            reduce_cmd=nisa.reduce_cmd.load_reduce,
+            reduce_init=100.0,
+            reduce_res_negate=True,
         )
         return out, one, two, three
 
@@ -141,7 +153,10 @@ def test_tensor_partition_reduce(evaluate, rng, op, reference):
 
 REJECTED = [
     ("B2-REDUCE-AXIS", lambda x: nisa.tensor_reduce(new((4, 1)), nl.add, x, axis=0)),
-    ("B2-REDUCE-AXIS", lambda x: nisa.tensor_reduce(new((4, 6)), nl.add, x.reshape((4, 2, 3)).reshape((4, 6, 1)), axis=1)),
+    (
+        "B2-REDUCE-AXIS",
+        lambda x: nisa.tensor_reduce(new((4, 6)), nl.add, x.reshape((4, 2, 3)).reshape((4, 6, 1)), axis=1),
+    ),
     ("S-ELEMENTS", lambda x: nisa.tensor_reduce(new((4, 2)), nl.add, x, axis=1)),
     ("S-OP", lambda x: nisa.tensor_reduce(new((4, 1)), nl.less, x, axis=1)),
     ("S-OP", lambda x: nisa.tensor_partition_reduce(new((1, 6)), nl.multiply, x)),

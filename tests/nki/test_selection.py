@@ -27,7 +27,13 @@ def affine(parts, pattern, offset, multiplier):
     return offset + multiplier * np.arange(parts)[:, None] + line
 
 
-@given(st.integers(1, 128), patterns, st.integers(-50, 50), st.integers(-3, 3), st.sampled_from(["int32", "float32", "bfloat16"]))
+@given(
+    st.integers(1, 128),
+    patterns,
+    st.integers(-50, 50),
+    st.integers(-3, 3),
+    st.sampled_from(["int32", "float32", "bfloat16"]),
+)
 def test_iota(evaluate, parts, pattern, offset, multiplier, dtype):
     expected = affine(parts, pattern, offset, multiplier)
 
@@ -41,14 +47,28 @@ def test_iota(evaluate, parts, pattern, offset, multiplier, dtype):
     np.testing.assert_array_equal(got.astype(np.float32), expected.astype(np.float32).astype(kind).astype(np.float32))
 
 
-@given(st.integers(1, 64), patterns, st.integers(-5, 5), st.integers(-2, 2), st.sampled_from(["greater_equal", "equal", "less", "not_equal"]))
+@given(
+    st.integers(1, 64),
+    patterns,
+    st.integers(-5, 5),
+    st.integers(-2, 2),
+    st.sampled_from(["greater_equal", "equal", "less", "not_equal"]),
+)
 def test_affine_select(evaluate, parts, pattern, offset, multiplier, op):
     values = affine(parts, pattern, offset, multiplier)
     a = np.random.default_rng(0).standard_normal(values.shape).astype(np.float32)
 
     def body(x):
         out = new(x.shape)
-        nisa.affine_select(out, pattern=list(pattern), channel_multiplier=multiplier, on_true_tile=x, on_false_value=FP32_MIN, cmp_op=getattr(nl, op), offset=offset)
+        nisa.affine_select(
+            out,
+            pattern=list(pattern),
+            channel_multiplier=multiplier,
+            on_true_tile=x,
+            on_false_value=FP32_MIN,
+            cmp_op=getattr(nl, op),
+            offset=offset,
+        )
         return out
 
     chosen = {"greater_equal": values >= 0, "equal": values == 0, "less": values < 0, "not_equal": values != 0}[op]
@@ -125,7 +145,9 @@ def test_nc_n_gather(evaluate, seed):
         nisa.nc_n_gather(out, x, i)
         return out
 
-    np.testing.assert_array_equal(evaluate(body, a, index), np.take_along_axis(a.reshape(8, 10), index.astype(int), axis=1))
+    np.testing.assert_array_equal(
+        evaluate(body, a, index), np.take_along_axis(a.reshape(8, 10), index.astype(int), axis=1)
+    )
 
 
 @given(st.integers(8, 40), st.integers(0, 60))
@@ -275,5 +297,7 @@ def test_rejected(rejected, code, body):
 
 def test_generations(rejected):
     a = np.ones((32, 20), np.float32)
-    rejected("S-GENERATION", lambda x: nisa.range_select(x, x, nl.less, nl.less, x[:, 0:1], x[:, 0:1]), a, target="trn1")
+    rejected(
+        "S-GENERATION", lambda x: nisa.range_select(x, x, nl.less, nl.less, x[:, 0:1], x[:, 0:1]), a, target="trn1"
+    )
     rejected("S-GENERATION", lambda x: nisa.nonzero_with_count(new((32, 21), "int32"), x), a, target="trn1")

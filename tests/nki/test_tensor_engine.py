@@ -56,7 +56,10 @@ def test_accumulation_is_per_element(evaluate, rng):
     np.testing.assert_allclose(evaluate(body, a, b), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("flags", "factor"), [((None, None), 2), ((False, True), 2), ((True, True), 2), ((None, False), 1), ((True, None), 2)])
+@pytest.mark.parametrize(
+    ("flags", "factor"),
+    [((None, None), 2), ((False, True), 2), ((True, True), 2), ((None, False), 1), ((True, None), 2)],
+)
 def test_accumulate_flag(evaluate, rng, flags, factor):
     a, b = rng.standard_normal((16, 8)).astype(np.float32), rng.standard_normal((16, 12)).astype(np.float32)
 

@@ -89,7 +89,11 @@ BITS = {
 def test_bit_operators_keep_every_bit(evaluate, op, kind, seed):
     draw = np.random.default_rng(seed)
     a = draw.integers(0, 2**32, (5, 7), dtype=np.uint32)
-    b = draw.integers(0, 32, (5, 7), dtype=np.uint32) if "shift" in op else draw.integers(0, 2**32, (5, 7), dtype=np.uint32)
+    b = (
+        draw.integers(0, 32, (5, 7), dtype=np.uint32)
+        if "shift" in op
+        else draw.integers(0, 2**32, (5, 7), dtype=np.uint32)
+    )
 
     def body(x, y):
         out = nl.ndarray(x.shape, dtype=np.dtype(kind), buffer=nl.sbuf)
@@ -160,7 +164,9 @@ def test_scalar_tensor_tensor(evaluate, shape, seed):
 
     def body(x, y, s):
         out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.sbuf)
-        nisa.scalar_tensor_tensor(dst=out, data=x, op0=nl.subtract, operand0=s, op1=nl.multiply, operand1=y, reverse0=True)
+        nisa.scalar_tensor_tensor(
+            dst=out, data=x, op0=nl.subtract, operand0=s, op1=nl.multiply, operand1=y, reverse0=True
+        )
         return out
 
     np.testing.assert_allclose(evaluate(body, a, b, c), (c - a) * b, rtol=1e-6)
@@ -217,7 +223,9 @@ def test_tensor_copy_predicated(evaluate, reverse, scalar, seed):
     np.testing.assert_array_equal(evaluate(body, a, b, mask), np.where(chosen, np.float32(-1.5) if scalar else b, a))
 
 
-@pytest.mark.parametrize(("dtype", "value"), [("float32", 1.5), ("bfloat16", -0.1), ("int32", -7), ("uint8", 255), ("float32", 3)])
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("float32", 1.5), ("bfloat16", -0.1), ("int32", -7), ("uint8", 255), ("float32", 3)]
+)
 def test_memset(evaluate, dtype, value):
     def body(x):
         out = nl.ndarray((5, 4), dtype=getattr(nl, dtype), buffer=nl.sbuf)
