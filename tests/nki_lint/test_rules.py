@@ -42,6 +42,13 @@ def whole(text):
     return text if is_file else HEAD + textwrap.indent(text, "    ") + "\n"
 
 
+def test_every_rule_names_a_check_that_there_is():
+    from vibeserve.nki.lint.rules import CHECKS
+
+    named = {rule.check for rule in lint.rules().values() if rule.check}
+    assert named == set(CHECKS)
+
+
 def test_every_rule_has_examples():
     assert set(EXAMPLES) == set(lint.rules())
     for rule, entry in EXAMPLES.items():

@@ -13,27 +13,18 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vibeserve.base.errors import InputError, MissingError, VibeServeError
-from vibeserve.base.jsonio import plain
-from vibeserve.profiles import schema, sql, store
+from vibeserve.base.errors import InputError
+from vibeserve.profiles import schema, sql, store, ui
 from vibeserve.profiles.profile import parquet_files
+from vibeserve.profiles.web import ApiError, guards, handlers, json_response
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_BODY_BYTES = 1 << 20
 _STATUS = {"query-refused": 400, "query-failed": 400, "query-timeout": 408, "query-memory": 413}
-
-
-class ApiError(Exception):
-    """An answer that is no answer: HTTP status, code, message."""
-
-    def __init__(self, status: int, code: str, message: str):
-        super().__init__(message)
-        self.status, self.code, self.message = status, code, message
 
 
 def search(data_path: Path | str | None, name: str, request: Any, limits: sql.Limits | None = None) -> dict[str, Any]:
@@ -97,19 +88,21 @@ def api(data_path: Path | str | None, limits: sql.Limits | None = None) -> Starl
     from starlette.routing import Route
 
     async def health(request: Request) -> Response:
-        return _json({"status": "healthy", "server": "vibeserve", "data_path": str(store.root(data_path).parents[1])})
+        return json_response(
+            {"status": "healthy", "server": "vibeserve", "data_path": str(store.root(data_path).parents[1])}
+        )
 
     async def on_search(request: Request) -> Response:
         body = await _body(request)
         name = request.path_params["name"]
-        return _json(await run_in_threadpool(search, data_path, name, body, limits))
+        return json_response(await run_in_threadpool(search, data_path, name, body, limits))
 
     async def profiles(request: Request) -> Response:
         if "x-user-id" not in request.headers:
             raise ApiError(400, "bad-request", "x-user-id header is missing")
         found = await run_in_threadpool(store.list_profiles, data_path)
         rows = [{"profile_name": item["name"], "type": "device", "status": "PROCESSED", **item} for item in found]
-        return _json({"data": rows})
+        return json_response({"data": rows})
 
     routes = [
         Route("/api/v1/health", health),
@@ -117,48 +110,6 @@ def api(data_path: Path | str | None, limits: sql.Limits | None = None) -> Starl
         Route("/api/v1/profiles/search", profiles),
     ]
     return Starlette(routes=routes, exception_handlers=handlers(), middleware=guards())
-
-
-def handlers() -> dict[Any, Callable[..., Any]]:
-    """Errors as `{"error": {"code", "message"}}`."""
-    from starlette.exceptions import HTTPException
-
-    async def on_api_error(request: Request, error: Exception) -> Response:
-        assert isinstance(error, ApiError)
-        return _json({"error": {"code": error.code, "message": error.message}}, error.status)
-
-    async def on_own_error(request: Request, error: Exception) -> Response:
-        assert isinstance(error, VibeServeError)
-        status = 404 if isinstance(error, InputError) else 501 if isinstance(error, MissingError) else 500
-        return _json({"error": {"code": error.code, "message": error.message, "hint": error.hint}}, status)
-
-    async def on_http(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        return _json({"error": {"code": "http", "message": str(error.detail)}}, error.status_code)
-
-    async def on_any(request: Request, error: Exception) -> Response:
-        return _json({"error": {"code": "internal", "message": f"{type(error).__name__}: {error}"}}, 500)
-
-    return {ApiError: on_api_error, VibeServeError: on_own_error, HTTPException: on_http, Exception: on_any}
-
-
-def guards() -> list[Any]:
-    """Only this machine's own names as Host, and no request from another origin's page."""
-    from starlette.middleware import Middleware
-    from starlette.middleware.base import BaseHTTPMiddleware
-    from starlette.middleware.trustedhost import TrustedHostMiddleware
-
-    async def same_origin(request: Request, call_next: Callable[[Request], Any]) -> Any:
-        origin = request.headers.get("origin")
-        if origin and request.method == "POST" and origin.split("://")[-1].split(":")[0].strip("[]") not in LOOPBACK:
-            return _json({"error": {"code": "cross-origin", "message": "requests of other pages are refused"}}, 403)
-        return await call_next(request)
-
-    hosts = [*LOOPBACK, "[::1]"]
-    return [
-        Middleware(TrustedHostMiddleware, allowed_hosts=hosts),
-        Middleware(BaseHTTPMiddleware, dispatch=same_origin),
-    ]
 
 
 async def _body(request: Request) -> Any:
@@ -173,13 +124,6 @@ async def _body(request: Request) -> Any:
         raise ApiError(400, "bad-json", "the body is not JSON") from None
 
 
-def _json(value: Any, status: int = 200) -> Response:
-    from starlette.responses import Response
-
-    text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
-    return Response(text, status, media_type="application/json", headers={"x-content-type-options": "nosniff"})
-
-
 async def serve(
     data_path: Path | str | None, api_port: int, ui_port: int | None, on_ready: Callable[[int, int | None], None]
 ) -> None:
@@ -188,8 +132,6 @@ async def serve(
     Raises InputError where a port is taken, saying what runs there.
     """
     import asyncio
-
-    from vibeserve.profiles import ui
 
     apps = [(api(data_path), api_port)] + ([(ui.site(data_path), ui_port)] if ui_port is not None else [])
     async with contextlib.AsyncExitStack() as stack:

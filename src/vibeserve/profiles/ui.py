@@ -10,6 +10,7 @@ from vibeserve.base.errors import InputError
 from vibeserve.profiles import pages, sql, store
 from vibeserve.profiles.analysis import analyze
 from vibeserve.profiles.profile import Profile
+from vibeserve.profiles.web import guards, handlers, json_response
 from vibeserve.report import Block, Callout, Field, Form, Link, Section, Table, Text, page
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ def site(data_path: Path | str | None) -> Starlette:
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
     from starlette.routing import Route
-
-    from vibeserve.profiles.server import guards, handlers
 
     def route(path: str, build: Any) -> list[Route]:
         async def answer(request: Request) -> Response:
@@ -48,11 +47,9 @@ def site(data_path: Path | str | None) -> Starlette:
 def _answer(build: Any, data_path: Path | str | None, request: Request) -> Response:
     from starlette.responses import HTMLResponse
 
-    from vibeserve.profiles.server import _json
-
     document, make_page = build(data_path, request)
     if request.url.path.endswith(".json"):
-        return _json(document)
+        return json_response(document)
     return HTMLResponse(make_page())
 
 

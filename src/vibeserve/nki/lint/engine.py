@@ -13,8 +13,11 @@ from io import StringIO
 from pathlib import Path
 
 from vibeserve.base.errors import InputError
+from vibeserve.nki.lint import checks
 from vibeserve.nki.lint.rules import CHECKS, DEFAULT_VERSION, VERSIONS, Finding, Hit, Rule, rules
 from vibeserve.nki.lint.source import Source
+
+assert checks.__all__  # importing them registers them
 
 _IGNORE = re.compile(r"#\s*nki:\s*ignore(?:\[([\w\s,-]+)\])?")
 _SKIPPED = {".git", ".venv", "node_modules", "__pycache__", ".hypothesis", "build", "dist"}
