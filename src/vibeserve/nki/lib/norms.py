@@ -25,10 +25,9 @@ def rms_scale(inverse: Any, x: Any, eps: float, hidden: int = 0) -> None:
     nisa.activation(
         dst=squares, op=nl.square, data=x, reduce_op=nl.add, reduce_res=total, reduce_cmd=nisa.reduce_cmd.reset_reduce
     )
-    nisa.tensor_scalar(
-        dst=total, data=total, op0=nl.multiply, operand0=1.0 / (hidden or width), op1=nl.add, operand1=eps
-    )
-    nisa.activation(dst=inverse, op=nl.rsqrt, data=total)
+    margin = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=margin, value=eps)
+    nisa.activation(dst=inverse, op=nl.rsqrt, data=total, scale=1.0 / (hidden or width), bias=margin)
 
 
 def rms_norm_rows(dst: Any, x: Any, gamma: Any = None, eps: float = 1e-6, hidden: int = 0) -> None:
@@ -67,8 +66,9 @@ def layer_norm_rows(dst: Any, x: Any, gamma: Any = None, beta: Any = None, eps: 
     moments = nl.ndarray((rows, 2), dtype=nl.float32, buffer=nl.sbuf)
     nisa.bn_aggr(dst=moments, data=stats)
     inverse = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_scalar(dst=inverse, data=moments[0:rows, 1:2], op0=nl.add, operand0=eps)
-    nisa.activation(dst=inverse, op=nl.rsqrt, data=inverse)
+    margin = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=margin, value=eps)
+    nisa.activation(dst=inverse, op=nl.rsqrt, data=moments[0:rows, 1:2], bias=margin)
     centred = nl.ndarray((rows, width), dtype=nl.float32, buffer=nl.sbuf)
     nisa.tensor_scalar(
         dst=centred, data=x, op0=nl.subtract, operand0=moments[0:rows, 0:1], op1=nl.multiply, operand1=inverse
