@@ -129,7 +129,7 @@ def dispatch(spec: Spec, args: tuple[Any, ...]) -> NkiInstruction:
     session = core.session
     session.sequence = sequence = session.sequence + 1
     core.spend()
-    key = (session.target.number, *[arg.key() if type(arg) is NkiTensor else _key(arg) for arg in args])
+    key = (session.target.number, session.cores_per_rank, *[arg.key() if type(arg) is NkiTensor else _key(arg) for arg in args])
     engine = spec.checked.get(key)
     if engine is None:
         from vibeserve.nki.rules import check

@@ -23,19 +23,16 @@ class MemoryRegion(enum.Enum):
     private_hbm = "private_hbm"
     shared_hbm = "shared_hbm"
 
+    def __init__(self, label: str):
+        self.label = label
+        self.on_chip = label in ("sbuf", "psum")
+        self.is_hbm = not self.on_chip
+
     def __str__(self) -> str:
-        return self.value
+        return self.label
 
     def __repr__(self) -> str:
-        return f"nl.{self.value}"
-
-    @property
-    def on_chip(self) -> bool:
-        return self is MemoryRegion.sbuf or self is MemoryRegion.psum
-
-    @property
-    def is_hbm(self) -> bool:
-        return not self.on_chip
+        return f"nl.{self.label}"
 
 
 sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum

@@ -139,10 +139,11 @@ class NkiTensor:
         """What rules can depend on, hashable: cached for each view."""
         found = self._key
         if found is None:
+            in_psum = self.buffer is MemoryRegion.psum
             found = self._key = (
-                self.shape, self.strides, self.dtype.name, self.buffer.value,
-                self.start_partition() if self.on_chip else 0, self.offset % max(1, self.free_unit()),
-                bool(self.moves), self.rows is not None, self.lanes is not None, self.storage.address is not None,
+                self.shape, self.strides, self.dtype.name, self.buffer.label, self.start_partition() if self.on_chip else 0,
+                (self.offset % self.free_unit(), self.storage.address) if in_psum else None,
+                bool(self.moves), self.rows is not None, self.lanes is not None, self.storage.external,
             )  # fmt: skip
         return found
 

@@ -56,6 +56,10 @@ def is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 def index(tensor: NkiTensor, key: Any) -> NkiTensor:
     """`tensor[key]`: ints, slices, Ellipsis, nl.ds, registers; see `NkiTensor`."""
+    if type(key) is tuple:
+        quick = _plain_slices(tensor, key)
+        if quick is not None:
+            return quick
     from vibeserve.nki.tensor import Move
 
     items = _expand(tensor, key)
@@ -112,6 +116,28 @@ def index(tensor: NkiTensor, key: Any) -> NkiTensor:
     new = tensor._view(tuple(shape), tuple(strides), offset)
     new.moves = moves
     return new
+
+
+def _plain_slices(tensor: NkiTensor, key: tuple[Any, ...]) -> NkiTensor | None:
+    """The view for a tuple of slices between ints in range, the common case; None for anything else."""
+    shape, strides = tensor.shape, tensor.strides
+    if len(key) > len(shape) or tensor.rows is not None or tensor.lanes is not None:
+        return None
+    offset = tensor.offset
+    sizes = []
+    for item, size, stride in zip(key, shape, strides, strict=False):
+        if type(item) is not slice or item.step is not None:
+            return None
+        start, stop = item.start, item.stop
+        if start is None:
+            start = 0
+        if stop is None:
+            stop = size
+        if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= size:
+            return None
+        sizes.append(stop - start)
+        offset += start * stride
+    return tensor._view((*sizes, *shape[len(key) :]), strides, offset)
 
 
 def _expand(tensor: NkiTensor, key: Any) -> list[Any]:
