@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -164,3 +165,15 @@ def test_sessions_tell_how_each_process_ended(tmp_path: Path, store: RunStore) -
     second = store.open_session(2, "later")
     store.close_session(second, "now", "finished")
     assert [(row["pid"], row["how"]) for row in store.sessions()] == [(1, "killed"), (2, "finished")]
+
+
+@pytest.mark.parametrize("version", [1])
+def test_stores_of_every_version_are_read(tmp_path: Path, version: int) -> None:
+    from vibeserve.search import document
+
+    shutil.copy(Path(__file__).parent / "data" / f"run-v{version}.db", tmp_path / "run.db")
+    with RunView(tmp_path) as view:
+        whole = document(view)
+    assert whole["state"] == "finished"
+    assert [entry["verdict"] for entry in whole["rounds"]] == ["kept", "kept"]
+    assert whole["improvement"]["pairs"] == 5

@@ -76,7 +76,7 @@ def _round(view: RunView, row: CandidateRow, decisions: list[DecisionRow]) -> di
         "verdict": decision.verdict if decision else None,
         "reason": decision.reason if decision else "in progress",
         "value": decision.value if decision else None,
-        "evidence": _evidence(view, row.id),
+        "evidence": {name: fact for name, fact in _evidence(view, row.id).items() if not name.startswith("curve.")},
         "ratio": decision.ratio if decision else None,
         "ci95": _interval(decision),
         "pairs": decision.pairs if decision else 0,

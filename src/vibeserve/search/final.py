@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from vibeserve.measure import RunError
@@ -11,6 +12,7 @@ from vibeserve.search.journal import Step
 from vibeserve.search.lab import Window
 from vibeserve.search.loads import Load, measurement
 from vibeserve.search.pairs import Match, measure_pairs
+from vibeserve.search.plan import SHORTEST_WINDOW_S, WINDOW_OVERHEAD_S
 from vibeserve.search.store import DecisionRow, EvidenceRow
 from vibeserve.search.verdict import Comparison, in_words
 
@@ -24,15 +26,33 @@ def confirm(run: Run) -> None:
         return
     comparison, problem = None, ""
     try:
-        comparison = measure_pairs(
-            run, Match(number, "final", best, BASELINE, run.plan.final_pairs, run.plan.final_window_s)
-        )
+        window_s = run.journal.once("final/window", lambda step: window_left_s(run))
+        comparison = measure_pairs(run, Match(number, "final", best, BASELINE, run.plan.final_pairs, window_s))
     except RunError as failure:
         problem = str(failure)
     run.journal.once("final/decide", lambda step: _record(step, _decision(run, number, best, comparison or problem)))
+    levels = run.journal.once("curve/levels", lambda step: list(run.plan.curve_levels) if time_left_s(run) > 0 else [])
     for name in (best, BASELINE):
-        for level in run.plan.curve_levels:
+        for level in levels:
             _curve_point(run, number, name, level)
+
+
+def time_left_s(run: Run) -> float:
+    """What is left of the budget; infinite where there is none."""
+    return math.inf if run.plan.budget_s is None else run.plan.budget_s - run.journal.elapsed_s
+
+
+def window_left_s(run: Run) -> float:
+    """The final windows' length: the plan's, or shorter where rounds took longer than planned; never under the shortest.
+
+    What a window costs beside itself is taken from the pairs that have been measured.
+    """
+    plan = run.plan
+    pairs = [step["took_s"] / 2 for step in run.store.steps() if "/pair/" in step["key"]]
+    overhead_s = sum(pairs) / len(pairs) - plan.window_s if pairs else WINDOW_OVERHEAD_S
+    left_s = time_left_s(run) / (2 * plan.final_pairs) - overhead_s
+    shortest_s = min(SHORTEST_WINDOW_S, plan.final_window_s)
+    return round(max(shortest_s, min(plan.final_window_s, left_s)), 1)
 
 
 def _none_better(run: Run, step: Step, number: int) -> None:

@@ -75,13 +75,12 @@ class Playbook:
             chosen.append(extra.technique)
             settings, expected = added, expected * (extra.expected or 1.0)
             why += f"; with {extra.technique.name}, also of the floor, since the budget buys few rounds ({extra.why})"
-        facts = {**state.evidence, "expected": Fact(expected, "", "assumed")}
         parts = dict.fromkeys(part for technique in chosen for part in technique.changes.parts)
         return Proposal(
             techniques=tuple(technique.name for technique in chosen),
             title=" + ".join(technique.title for technique in chosen) + _changed(chosen, settings, state),
             parent=state.incumbent,
-            hypothesis=" ".join(_fill(technique.hypothesis, state.evidence, technique, facts) for technique in chosen),
+            hypothesis=" ".join(_fill(technique, state.evidence) for technique in chosen),
             expected_effect="; ".join(dict.fromkeys(technique.expects.effect for technique in chosen)),
             expected_ratio=expected,
             falsification=chosen[-1].falsification,
@@ -142,16 +141,20 @@ def _nothing(found: list[Option], state: SearchState) -> str:
     return f"no technique is open: {tried} were tried, {closed} do not apply or promise nothing here"
 
 
+def _fill(technique: Technique, evidence: Mapping[str, Fact]) -> str:
+    """The technique's hypothesis with its numbers; where one is not known yet, its mechanism and what it should do."""
+    expected = expectation(technique, evidence)[0]
+    facts = {**evidence, "expected": Fact(expected, "", "assumed")}
+    names = [name for _, name, _, _ in string.Formatter().parse(technique.hypothesis) if name]
+    if all(name in facts for name in names):
+        text = _Facts().vformat(technique.hypothesis, (), {"facts": facts})
+    else:
+        text = f"{technique.why} It should be about {expected:.1f} times as fast: {technique.expects.effect}."
+    return " ".join(text.split())
+
+
 class _Facts(string.Formatter):
-    """`{fact:format}` with dots in names; a fact that is not known reads as such."""
+    """`{fact:format}` with dots in names."""
 
     def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
-        return kwargs["facts"].get(field_name), field_name
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        return "an unknown share or number" if value is None else format(value.value, format_spec)
-
-
-def _fill(text: str, evidence: Mapping[str, Fact], technique: Technique, facts: Mapping[str, Fact]) -> str:
-    own = {**facts, "expected": Fact(expectation(technique, evidence)[0], "", "assumed")}
-    return " ".join(_Facts().vformat(text, (), {"facts": own}).split())
+        return kwargs["facts"][field_name].value, field_name

@@ -9,7 +9,10 @@ from vibeserve.report import Block, Column, Definitions, Details, Mono, Pill, Se
 from vibeserve.report.numbers import show
 from vibeserve.search.run_report.changes import changes
 from vibeserve.search.run_report.materials import Materials
-from vibeserve.search.run_report.words import anchor, as_text, measured, quantity, title_of, verdict_pill
+from vibeserve.search.run_report.words import anchor, as_text, measured, noise_pill, quantity, title_of, verdict_pill
+
+#: Evidence that belongs to the whole run or to its curve, and is shown there.
+_OF_THE_RUN = ("curve.", "limit.", "workload.", "client.")
 
 
 def explained(document: dict[str, Any], materials: Materials) -> Section:
@@ -56,6 +59,7 @@ def _round(document: dict[str, Any], entry: dict[str, Any], materials: Materials
         rows = [
             [Mono(name), quantity(fact), fact.get("provenance"), fact.get("source") or ""]
             for name, fact in sorted(entry["evidence"].items())
+            if not name.startswith(_OF_THE_RUN)
         ]
         table = Table(["Evidence", "Value", "Known as", Column("Source", wrap=True)], rows)
         blocks.append(Details(f"Evidence: {len(rows)} figures of this candidate under load", [table]))
@@ -110,7 +114,7 @@ def _measurements(document: dict[str, Any], entry: dict[str, Any]) -> Details:
             row.get("value"),
             row.get("window_s"),
             row.get("failed"),
-            row.get("noisy") or "quiet",
+            noise_pill(row.get("noisy")),
             row.get("reason") or "",
         ]
         for row in entry["measurements"]

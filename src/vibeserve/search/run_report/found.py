@@ -26,7 +26,16 @@ from vibeserve.report import (
     svg,
 )
 from vibeserve.report.numbers import show
-from vibeserve.search.run_report.words import as_text, entry_of, improved, measured, metric_words, provenance, title_of
+from vibeserve.search.run_report.words import (
+    as_text,
+    entry_of,
+    improved,
+    measured,
+    metric_words,
+    noise_pill,
+    provenance,
+    title_of,
+)
 
 _LIMIT = "FLOPs and bytes of the workload over this machine's measured peak and bandwidth"
 _BETTER = {"higher": "higher is better", "lower": "lower is better"}
@@ -116,8 +125,7 @@ def _notices(document: dict[str, Any]) -> list[Block]:
         blocks.append(Callout(text, title="Not the target machine", tone="warn"))
     noisy = [row for row in windows(document) if row.get("noisy")]
     if noisy:
-        reasons = list(dict.fromkeys(str(row["noisy"]) for row in noisy))
-        text = f"{len(noisy)} of {len(windows(document))} windows were measured on a noisy machine: {'; '.join(reasons[:4])}."
+        text = f"{len(noisy)} of {len(windows(document))} windows were measured on a noisy machine (the first: {noisy[0]['noisy']}). Noise widens the interval; a verdict already counts it."
         blocks.append(Callout(text, title="Noise", tone="warn"))
     return blocks
 
@@ -249,7 +257,7 @@ def confirmed(document: dict[str, Any]) -> Section | None:
             ratio = value / against if document["metric"]["direction"] == "higher" else against / value
             points.append(svg.Interval(f"pair {number + 1}", ratio))
         first = "best" if one.get("place") == 0 else "reference"
-        noise = "; ".join(str(side["noisy"]) for side in (one, other) if side.get("noisy")) or "quiet"
+        noise = noise_pill(one.get("noisy"), other.get("noisy"))
         rows.append([number + 1, first, value, against, ratio, noise])
     if not rows:
         return None
@@ -261,7 +269,7 @@ def confirmed(document: dict[str, Any]) -> Section | None:
         Column("Best", unit, provenance=Provenance.MEASURED, source=source),
         Column("Reference", unit, provenance=Provenance.MEASURED, source=source),
         Column("Ratio", "×"),
-        Column("Machine", wrap=True),
+        Column("Machine"),
     ]
     blocks: list[Block] = [Table(columns, rows, caption="Fresh pairs of the best server and the reference")]
     interval = document["improvement"].get("ci95")

@@ -14,15 +14,15 @@ _BANDWIDTH = "machine.bandwidth_bytes_per_s"
 _BYTES_OF = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 _MOST_ROOFS = 3
 _TERMS = {
-    "limit.compute_s": "Arithmetic of one output token",
-    "limit.memory_s": "Reading for one output token",
-    "machine.bandwidth_bytes_per_s": "Memory bandwidth",
+    "limit.flops_per_request": "Arithmetic of a request",
+    "limit.weight_bytes_per_pass": "Weights that a pass reads",
+    "limit.kv_bytes_per_request": "Keys and values of a request",
+    "limit.peak_flops_per_s": "Peak that counts",
+    "limit.bandwidth_bytes_per_s": "Memory bandwidth",
     "machine.cores": "Cores",
-    "machine.memory_bytes": "Memory",
     "model.parameters": "Parameters",
-    "model.flops_per_token": "FLOPs of one token's products",
-    "model.weight_bytes": "Weights in the products",
-    "model.kv_bytes_per_token": "KV cache of one token",
+    "model.flops_per_token": "Arithmetic of one token's products",
+    "model.kv_bytes_per_token": "Keys and values of one token",
 }
 
 
@@ -47,22 +47,16 @@ def limit(document: dict[str, Any]) -> Section:
 
 
 def _terms(document: dict[str, Any]) -> list[tuple[str, Quantity]]:
-    """What the limit is made of: its own terms, and the machine's and model's figures."""
-    terms = []
-    for name, fact in sorted((document.get("facts") or {}).items()):
-        found = quantity(fact)
-        if (
-            found is not None
-            and name not in ("limit.value", "machine.flops_per_s")
-            and name.startswith(("limit.", "machine.", "model."))
-        ):
-            terms.append(
-                (
-                    _TERMS.get(name) or name.replace("machine.peak.", "Peak in ").replace(".", ": ").replace("_", " "),
-                    found,
-                )
-            )
-    return terms
+    """What the limit is made of: its own terms, and the machine's and model's figures beside them."""
+    facts = document.get("facts") or {}
+    terms = [(name, quantity(facts[key])) for key, name in _TERMS.items() if key in facts]
+    terms += [
+        (f"Peak in {key.removeprefix(_PEAK)}", quantity(facts[key]))
+        for dtype in _dtypes(document)
+        for key in (f"{_PEAK}{dtype}",)
+        if key in facts
+    ]
+    return [(name, found) for name, found in terms if found is not None]
 
 
 def share(document: dict[str, Any], value: float | None, limit_value: float) -> float | None:
@@ -105,21 +99,16 @@ def _dtypes(document: dict[str, Any]) -> list[str]:
 def _token_cost(document: dict[str, Any]) -> tuple[float, float] | None:
     """(FLOPs, bytes beside the weights) of one output token, its share of the prompt included.
 
-    From the times that the limit is made of: FLOPs = compute time × peak, bytes = memory time × bandwidth. Without a
-    limit, decoding alone: the model's FLOPs a token and nothing beside the weights.
+    From what the limit counts for a request; without it, decoding alone: the model's FLOPs a token and nothing beside
+    the weights.
     """
     facts = document.get("facts") or {}
-    weights, concurrency = _value(facts, "model.weight_bytes"), _value(facts, "workload.concurrency") or 1.0
-    compute_s, memory_s = _value(facts, "limit.compute_s"), _value(facts, "limit.memory_s")
-    peaks = [_value(facts, _PEAK + name) for name in _dtypes(document)]
-    peak = max((value for value in peaks if value), default=None)
-    bandwidth = _value(facts, _BANDWIDTH)
-    if compute_s and memory_s and peak and bandwidth and weights:
-        dtype = max(_dtypes(document), key=lambda name: _value(facts, _PEAK + name) or 0.0)
-        beside = memory_s * bandwidth - weights * _scale(document, dtype) / concurrency
-        return compute_s * peak, max(0.0, beside)
-    flops = _value(facts, "model.flops_per_token")
-    return (flops, 0.0) if flops else None
+    flops, beside = _value(facts, "limit.flops_per_request"), _value(facts, "limit.kv_bytes_per_request")
+    tokens = _value(facts, "workload.output_tokens")
+    if flops and tokens:
+        return flops / tokens, (beside or 0.0) / tokens
+    alone = _value(facts, "model.flops_per_token")
+    return (alone, 0.0) if alone else None
 
 
 def _scale(document: dict[str, Any], dtype: str) -> float:
@@ -144,7 +133,7 @@ def points_of(document: dict[str, Any]) -> list[svg.RoofPoint]:
         name = f"{entry['round']} {short_of(entry)}"
         points.append(svg.RoofPoint(name, place[0], place[1], kind, note))  # type: ignore[arg-type]
     facts = document.get("facts") or {}
-    if points and (at_once := _value(facts, "workload.concurrency")) and _value(facts, "limit.compute_s"):
+    if points and (at_once := _value(facts, "workload.concurrency")) and _value(facts, "limit.flops_per_request"):
         intensity = _intensity(document, at_once, _dtypes(document)[0])
         if intensity:
             points.append(

@@ -8,6 +8,8 @@ from typing import Any
 
 from vibeserve.base.provenance import Provenance
 from vibeserve.report import Block, Column, Plot, Section, Table, Text, svg
+from vibeserve.report.numbers import show
+from vibeserve.report.sections import Cell
 from vibeserve.report.svg import Request
 from vibeserve.search.run_report.materials import Materials
 
@@ -25,6 +27,12 @@ _SHOWN = {
     "goodput": "requests/s",
 }
 _Figures = dict[str, float]
+
+
+def _bounds(materials: Materials, candidate: str, at_once: int) -> frozenset[str]:
+    """Figures that are lower bounds in any of the windows at this level."""
+    levels = [item for item in materials.levels if item.candidate == candidate and item.concurrency == at_once]
+    return frozenset().union(*(level.at_least for level in levels))
 
 
 def under_load(document: dict[str, Any], materials: Materials) -> Section | None:
@@ -85,9 +93,10 @@ def curve(document: dict[str, Any], materials: Materials) -> Plot | None:
                 continue
             shown = (across, up)
             points.append((figures[across], figures[up]))
-            labels.append(str(at_once))
-            unit = _UNITS.get(across, "")
-            tips.append(f"{name}, {at_once} at once: {figures[across]:.4g} {unit}, {figures[up]:.4g} s")
+            bound = up in _bounds(materials, candidate, at_once)
+            labels.append(f"{at_once}, at least" if bound else str(at_once))
+            unit, least = _UNITS.get(across, ""), "at least " if bound else ""
+            tips.append(f"{name}, {at_once} at once: {figures[across]:.4g} {unit}, {least}{figures[up]:.4g} s")
         if points:
             series.append(svg.Series(name, points, labels=labels, tips=tips, color=index))
     if not series or shown is None:
@@ -96,6 +105,8 @@ def curve(document: dict[str, Any], materials: Materials) -> Plot | None:
     latency = shown[1].removesuffix("_s").replace("_", " ")
     chart = svg.latency_throughput("Latency against throughput", series, unit=unit, latency=latency, height=320)
     caption = "Numbers at the points are requests at once. Down and to the right is better."
+    if any("at least" in label for item in series for label in item.labels):
+        caption += " **At least**: the window ended before the slowest requests did."
     return Plot(
         chart, caption, provenance=Provenance.MEASURED, source="closed loop; medians over the windows of a level"
     )
@@ -119,19 +130,30 @@ def _strip(document: dict[str, Any], materials: Materials) -> Plot | None:
 
 def _levels(document: dict[str, Any], materials: Materials) -> Table | None:
     found = [
-        (name, at_once, figures)
+        (candidate, name, at_once, figures)
         for candidate, name in _names(document).items()
         for at_once, figures in levels_of(document, materials, candidate).items()
     ]
-    keys = [key for key in _SHOWN if any(key in figures for _, _, figures in found)]
+    keys = [key for key in _SHOWN if any(key in figures for *_, figures in found)]
+    if "output_tokens_per_s" in keys and "request_throughput" in keys:
+        keys.remove("request_throughput")
     if not found or not keys:
         return None
-    rows = [[name, at_once, *(figures.get(key) for key in keys)] for name, at_once, figures in found]
+    rows: list[list[Cell]] = []
+    for candidate, name, at_once, figures in found:
+        bounds = _bounds(materials, candidate, at_once)
+        shown = [_least(figures.get(key), _SHOWN[key], key in bounds) for key in keys]
+        rows.append([name, at_once, *shown])
     heads = [key.removesuffix("_s") if _SHOWN[key] == "s" else key.replace("_per_s", "") for key in keys]
     columns: list[Column | str] = [
         "Server",
         Column("At once"),
-        *(Column(head.replace("_", " "), _SHOWN[key]) for head, key in zip(heads, keys, strict=True)),
+        *(Column(head.replace("_", " "), _SHOWN[key], align="right") for head, key in zip(heads, keys, strict=True)),
     ]
     caption = "Reference and best at each number of requests at once, measured by the bundle's benchmark"
     return Table(columns, rows, caption=caption)
+
+
+def _least(value: float | None, unit: str, bound: bool) -> Cell:
+    """The value; marked where it is only a lower bound."""
+    return value if value is None or not bound else f"≥ {show(value, unit)}"

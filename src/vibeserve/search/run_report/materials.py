@@ -17,12 +17,16 @@ _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 @dataclass(frozen=True)
 class Level:
-    """What a window of load came to: requests at once, and the benchmark's top-level figures by name."""
+    """What a window of load came to: requests at once, and the benchmark's top-level figures by name.
+
+    `at_least` names the figures that are lower bounds, since the window's end cut requests off.
+    """
 
     candidate: str
     kind: str
     concurrency: int
     figures: Mapping[str, float]
+    at_least: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,8 @@ def _level(window: dict[str, Any], written: dict[str, Any]) -> Level | None:
     if not isinstance(at_once, int):
         return None
     figures = {name: float(value) for name, value in written.items() if _is_number(value)}
-    return Level(window["candidate"], window["kind"], at_once, figures)
+    at_least = frozenset(name for name in figures if written.get(f"{name}_is_lower_bound"))
+    return Level(window["candidate"], window["kind"], at_once, figures, at_least)
 
 
 def _records(written: dict[str, Any]) -> list[dict[str, Any]]:

@@ -118,7 +118,7 @@ def _values(document: dict[str, Any]) -> svg.Chart:
     return svg.line_chart(
         f"{metric_words(metric)} by round".capitalize(),
         series,
-        x=svg.Axis("round"),
+        x=svg.Axis("round", whole=True),
         y=svg.Axis(metric_words(metric).removesuffix(" per second"), metric["unit"], kind="log" if wide else "linear"),
         rules=rules,
         height=320,

@@ -53,8 +53,18 @@ def title_of(entry: dict[str, Any]) -> str:
 
 
 def short_of(entry: dict[str, Any]) -> str:
-    """A round's technique in a word or two, for plots."""
-    return "reference" if entry["round"] == 0 else str(entry.get("technique") or entry["candidate"]).replace("_", " ")
+    """A round's technique in a word or two, for plots; of several at once the first, and how many more."""
+    if entry["round"] == 0:
+        return "reference"
+    names = [name.strip() for name in str(entry.get("technique") or entry["candidate"]).split(",")]
+    more = f" +{len(names) - 1}" if len(names) > 1 else ""
+    return names[0].replace("_", " ").replace("-", " ") + more
+
+
+def noise_pill(*reasons: str | None) -> Pill:
+    """Whether the machine was quiet; hovering says what was seen."""
+    seen = [reason for reason in reasons if reason]
+    return Pill("noisy", "warn", "; ".join(seen)) if seen else Pill("quiet", "plain")
 
 
 def entry_of(document: dict[str, Any], candidate: str | None) -> dict[str, Any] | None:
