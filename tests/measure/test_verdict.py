@@ -1,12 +1,15 @@
 """The verdict itself, on the noise of a real machine: how often equals are called better, how often a gain is found.
 
-`data/noise.json` holds pairs of windows on two equal fake servers, recorded by `record_noise.py`: `quiet` with nothing
-beside them, `shared` with other work on the same cores all the time.
+`data/noise.json` holds pairs of windows on two equal fake servers, recorded by `record_noise.py`: `shared` with other
+work on the same cores all the time, `quiet` with nothing beside them, made by
+
+    python tests/measure/record_noise.py tests/measure/data/noise.json --name quiet --quiet --window-s 5 --pairs 45 --limit-s 520
 """
 
 from __future__ import annotations
 
 import json
+import math
 import random
 import sys
 from pathlib import Path
@@ -21,7 +24,10 @@ GAIN = 1.05
 
 
 def recording(name: str) -> list[dict]:
-    return json.loads((HERE / "data" / "noise.json").read_text())[name]["pairs"]
+    recordings = json.loads((HERE / "data" / "noise.json").read_text())
+    if name not in recordings:
+        pytest.skip(f"not run: there is no {name} recording yet; record_noise.py makes one on a machine that is {name}")
+    return recordings[name]["pairs"]
 
 
 def replay(pairs: list[dict], count: int, gain: float, seed: int) -> float:
@@ -54,14 +60,22 @@ def test_a_large_gain_is_found_even_on_a_busy_machine():
     assert replay(recording("shared"), DEFAULT_PAIRS, 3.0, seed=3) >= 0.80
 
 
-def test_the_recordings_are_noise_and_not_nothing():
-    for name in ("quiet", "shared"):
-        pairs = recording(name)
-        assert len(pairs) >= 40
-        found = paired_ratio([pair["a"] for pair in pairs], [pair["b"] for pair in pairs])
-        assert found.log_sd > 0.002
-        assert found.low < 1 < found.high
-        assert {pair["first"] for pair in pairs} == {"a", "b"}
+@pytest.mark.parametrize("name", ["quiet", "shared"])
+def test_the_recordings_are_noise_and_not_nothing(name):
+    pairs = recording(name)
+    assert len(pairs) >= 30
+    found = paired_ratio([pair["a"] for pair in pairs], [pair["b"] for pair in pairs])
+    assert found.log_sd > 0.001
+    assert found.low < 1 < found.high
+    assert {pair["first"] for pair in pairs} == {"a", "b"}
+
+
+@pytest.mark.parametrize("log_sd", [0.01, 0.02, 0.03])
+def test_a_gain_of_5_percent_is_found_where_a_pair_spreads_by_3_percent_or_less(log_sd):
+    chance = random.Random(7)
+    made = [{"a": 100.0, "b": 100.0 * math.exp(chance.gauss(0, log_sd))} for _ in range(4000)]
+    assert replay(made, DEFAULT_PAIRS, GAIN, seed=4) >= 0.80
+    assert replay(made, DEFAULT_PAIRS, 1.0, seed=5) <= 0.05
 
 
 def test_the_table_in_the_documentation():
