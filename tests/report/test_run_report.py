@@ -77,7 +77,10 @@ def test_requests_come_from_the_final_windows(made: tuple[dict[str, Any], Path])
     found = gather(document, directory)
     assert len(found.requests[("c0", 0)]) == 8, "the one that was cut off is left out"
     assert [request.latency_s is None for request in found.requests[("c0", 0)]].count(True) == 1
-    assert "Every request of a final window" in report_html(document, found)
+    html = report_html(document, found)
+    assert "Every request of a final window" in html
+    assert "≥ 37.5 s" in html, "a latency that the window cut off is a lower bound"
+    assert "16, at least" in html
 
 
 def test_records_outside_the_run_and_broken_ones_are_left_alone(whole: dict[str, Any], tmp_path: Path) -> None:

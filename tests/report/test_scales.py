@@ -78,4 +78,6 @@ def test_units_of_an_axis_follow_its_size() -> None:
     assert axis_unit("tokens/s", [0, 4e6]) == (1.0, "tokens/s")
     assert tick_texts([0, 0.1, 0.2], "s", "linear") == (["0", "100", "200"], "ms")
     assert tick_texts([1e10, 1e11, 1e12], "FLOP/s", "log") == (["10", "100", "1,000"], "GFLOP/s")
+    assert tick_texts([0.1, 1, 10], "s", "log") == (["100 ms", "1 s", "10 s"], "")
+    assert scale(Axis(whole=True), [0, 1], 0, 1).ticks == (0, 1)
     assert tick_texts([1e3, 1e6, 1e9], "B", "log") == (["1 kB", "1 MB", "1 GB"], "")

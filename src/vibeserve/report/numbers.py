@@ -10,12 +10,17 @@ from vibeserve.base.units import duration, si
 _PREFIXED = frozenset({"B", "B/s", "FLOP", "FLOPs", "FLOP/s"})
 
 
+#: Units that are written out elsewhere.
+_SHORT = {"bytes": "B", "byte": "B", "bytes/s": "B/s", "flops": "FLOP", "flops/s": "FLOP/s"}
+
+
 def show(value: float | None, unit: str = "", digits: int = 4) -> str:
     """`value` and `unit` in one short text: '218.5 µs', '1,234 tokens/s', '12.4×', '83.1 %'; a missing value is '–'."""
     if value is None or not math.isfinite(value):
         return "–"
     if unit == "s":
         return duration(value, digits)
+    unit = _SHORT.get(unit, unit)
     if unit in _PREFIXED:
         return si(value, unit, digits)
     text = plain(value, digits)

@@ -17,7 +17,7 @@ _PREFIXED_UNITS = frozenset({"B", "B/s", "FLOP", "FLOPs", "FLOP/s"})
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis of a plot. `low` and `high` fix its ends; `zero` makes a linear axis start at 0."""
+    """One axis of a plot. `low` and `high` fix its ends; `zero` makes a linear axis start at 0; `whole` keeps ticks whole."""
 
     label: str = ""
     unit: str = ""
@@ -25,6 +25,7 @@ class Axis:
     zero: bool = True
     low: float | None = None
     high: float | None = None
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,8 @@ def scale(axis: Axis, values: Iterable[float], start: float, end: float, count: 
     low = axis.low if axis.low is not None else low
     high = axis.high if axis.high is not None else high
     ticks = linear_ticks(low, high, count)
+    if axis.whole and len(ticks) > 1 and ticks[1] - ticks[0] < 1:
+        ticks = tuple(float(tick) for tick in range(math.floor(low), math.ceil(high) + 1))
     low = axis.low if axis.low is not None else ticks[0]
     high = axis.high if axis.high is not None else ticks[-1]
     if not high > low:
@@ -128,7 +131,9 @@ def tick_text(value: float) -> str:
 
 def tick_texts(ticks: Sequence[float], unit: str, kind: Kind) -> tuple[list[str], str]:
     """(labels, unit) of an axis. A long logarithmic axis gives each tick its own prefix, and no unit of its own."""
-    if kind == "log" and ticks and ticks[-1] / ticks[0] >= 1e4 and (unit == "s" or unit in _PREFIXED_UNITS):
+    wide = unit in _PREFIXED_UNITS or unit == "s"
+    crossing = unit == "s" and bool(ticks) and ticks[0] < 1 <= ticks[-1]
+    if kind == "log" and ticks and wide and (crossing or ticks[-1] / ticks[0] >= 1e4):
         texts = []
         for tick in ticks:
             factor, own = axis_unit(unit, [tick])
