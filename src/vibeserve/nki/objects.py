@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from typing import Any
+
+
+def _default(value: Any) -> Any:
+    """A field's default for one instance: mutable ones are copied, `dataclasses.field` is resolved."""
+    if isinstance(value, dataclasses.Field):
+        return value.default if value.default is not dataclasses.MISSING else value.default_factory()  # type: ignore[misc]
+    return copy.copy(value) if isinstance(value, list | dict | set) else value
 
 
 class NKIObject:
@@ -27,12 +36,13 @@ class NKIObject:
         for name, value in kwargs.items():
             setattr(self, name, value)
         missing = [name for name in fields[len(args) :] if name not in kwargs and not hasattr(type(self), name)]
+        if type(self).__init__ is not NKIObject.__init__:
+            return  # a subclass with an __init__ of its own sets its fields itself
         if missing:
             raise TypeError(f"{type(self).__name__}() lacks {', '.join(missing)}")
         for name in fields[len(args) :]:
             if name not in kwargs:
-                default = getattr(type(self), name)
-                setattr(self, name, list(default) if isinstance(default, list) else default)
+                setattr(self, name, _default(getattr(type(self), name)))
         post = getattr(self, "__post_init__", None)
         if post is not None:
             post()
