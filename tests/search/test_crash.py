@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from vibeserve.base.errors import InputError, InterruptedRunError
+from vibeserve.base.errors import InputError, InterruptedRunError, MissingError
 from vibeserve.base.jsonio import plain
 from vibeserve.search.scripted import Behaviour
 from vibeserve.search.store import RunView
@@ -57,14 +57,15 @@ def broken(scenario: Any, name: str, **where: Any) -> dict[str, Any]:
 class At:
     """Raises at the n-th call, once; `limit` None only counts."""
 
-    def __init__(self, limit: int | None = None):
+    def __init__(self, limit: int | None = None, error: BaseException | None = None):
         self.limit = limit
+        self.error = error
         self.calls = 0
 
     def __call__(self, point: str) -> None:
         self.calls += 1
         if self.limit is not None and self.calls == self.limit:
-            raise Killed(point)
+            raise self.error or Killed(point)
 
 
 EVERY = [pytest.param(1, marks=pytest.mark.slow), 9]
@@ -103,6 +104,17 @@ def test_killed_while_it_begins(scenario: Any) -> None:
     with pytest.raises(Killed):
         run.begin(hook=At(1))
     run.begin()
+    assert run.go_on()["state"] == "finished"
+
+
+@pytest.mark.parametrize("number", [2, 9, 20])
+def test_a_full_disk_is_told_and_resumed(scenario: Any, number: int) -> None:
+    run = scenario(BEHAVIOURS, PROPOSALS)
+    run.begin()
+    full = At(number, OSError(28, "No space left on device"))
+    with pytest.raises(MissingError, match="No space left on device") as caught:
+        run.go_on(hook=full)
+    assert "vibeserve resume" in caught.value.hint
     assert run.go_on()["state"] == "finished"
 
 

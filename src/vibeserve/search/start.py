@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,8 +72,8 @@ def begin(request: Request, runs: Path, outside: Outside, plan: Plan | None = No
     directory = _new_directory(runs, f"{started:%Y%m%d-%H%M%S}-{slug or 'run'}")
     try:
         prepared = outside.world.prepare(request, directory)
-    except VibeServeError:
-        directory.rmdir()
+    except BaseException:
+        directory.rmdir()  # nothing was begun in it
         raise
     for note in (*prepared.notes, warning(plan)):
         if note:
@@ -166,9 +167,9 @@ def _assemble(directory: Path, store: RunStore, prepared: Prepared, plan: Plan, 
 @contextlib.contextmanager
 def _session(store: RunStore, outside: Outside, name: str) -> Iterator[None]:
     """Notes how this process ends: by itself, by Ctrl-C, or by an error that the user is told of."""
-    session = store.open_session(outside.pid, outside.clock.now().isoformat())
-    how = "killed"
+    session, how = None, "killed"
     try:
+        session = store.open_session(outside.pid, outside.clock.now().isoformat())
         store.set_state("running")
         yield
         how = "finished"
@@ -177,10 +178,15 @@ def _session(store: RunStore, outside: Outside, name: str) -> Iterator[None]:
         store.set_state("interrupted")
         command = f"vibeserve resume {store.directory}"
         raise InterruptedRunError(f"run {name} was interrupted; nothing measured is lost", hint=command) from None
+    except (sqlite3.OperationalError, OSError) as error:
+        how = "failed"
+        hint = f"see that {store.directory} can be written and has space; then: vibeserve resume {store.directory}"
+        raise MissingError(f"run {name} cannot be written: {error}", hint=hint, code="cannot-write") from error
     except VibeServeError as error:
         how = "failed"
         store.set_state("failed", error.message)
         raise
     finally:
-        if how != "killed":
-            store.close_session(session, outside.clock.now().isoformat(), how)
+        if session is not None and how != "killed":
+            with contextlib.suppress(sqlite3.OperationalError, OSError):
+                store.close_session(session, outside.clock.now().isoformat(), how)

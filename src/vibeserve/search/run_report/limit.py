@@ -87,7 +87,11 @@ def roofs_of(document: dict[str, Any]) -> list[svg.Roof]:
     peaks = {name.removeprefix(_PEAK): fact["value"] for name, fact in facts.items() if name.startswith(_PEAK)}
     if not peaks and (single := _value(facts, "machine.flops_per_s")):
         peaks = {allowed[0]: single}
-    order = [*(name for name in allowed if name in peaks), *(name for name in sorted(peaks) if name not in allowed)]
+    first = peaks.get(allowed[0]) or 0.0
+    higher = sorted(
+        (name for name in peaks if name not in allowed and peaks[name] > first), key=lambda name: peaks[name]
+    )
+    order = [*(name for name in allowed if name in peaks), *higher]
     return [svg.Roof(name, float(peaks[name]), bandwidth) for name in order if peaks[name]][:_MOST_ROOFS]
 
 
