@@ -241,3 +241,15 @@ def test_cancels_and_neighbours(slow):
         for future in leavers:
             future.result()
     slow.wait_for(slow.idle)
+
+
+def test_a_stream_may_come_in_packs(fake_server):
+    with fake_server(core={"step_s": 0.01}, http={"stream_interval": 4}) as server:
+        asked = {"prompt": "The", "max_tokens": 21, "ignore_eos": True, "stream": True, "return_token_ids": True}
+        status, body = server.call("/v1/completions", asked)
+        assert status == 200
+        events = [json.loads(line[6:]) for line in body.split(b"\n") if line.startswith(b"data: {")]
+        sizes = [len(event["choices"][0]["token_ids"]) for event in events]
+        assert sizes[0] < 4
+        assert all(size >= 4 for size in sizes[1:-1])
+        assert sum(sizes) == 21
