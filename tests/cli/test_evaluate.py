@@ -157,6 +157,7 @@ def processes_of(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_killed_at_any_moment_it_leaves_nothing(fake, tmp_path):
     moments = random.Random(5)
     command = [sys.executable, "-m", "vibeserve.cli.main", "evaluate", str(MINI), "--model-dir", str(tmp_path)]

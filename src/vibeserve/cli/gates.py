@@ -67,7 +67,7 @@ def bench(
 ) -> int:
     """Run a bundle's benchmark against one running server, or two in pairs.
 
-    What follows -- goes to the benchmark: -- --sweep concurrency=1,4,16 --sweep prompt-len=64,512 makes a curve, of
+    What follows -- goes to the benchmark: -- --sweep concurrency=1,4,16 prompt-len=64,512 makes a curve, of
     which --output has each level as soon as it ends.
     """
     from vibeserve.measure import ExternalServer
