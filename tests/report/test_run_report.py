@@ -228,3 +228,9 @@ def test_parts_that_came_from_the_engine_are_listed_and_the_rest_is_shown(whole:
     assert "+changed" in text
     assert text.index("+max_batch = 16") < text.index("+changed"), "settings first"
     assert "workspace show abc123" in text
+
+
+def test_more_than_the_limit_is_called_impossible(whole: dict[str, Any]) -> None:
+    above = whole | {"limit": whole["limit"] | {"value": 100.0, "fraction": 3.02}}
+    assert "More than the limit was measured, which cannot be" in report_markdown(above)
+    assert "which cannot be" not in report_markdown(whole)

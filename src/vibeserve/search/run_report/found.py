@@ -38,6 +38,8 @@ from vibeserve.search.run_report.words import (
 )
 
 _LIMIT = "FLOPs and bytes of the workload over this machine's measured peak and bandwidth"
+#: A share of the limit above this says that the limit is wrong, not that the server is a wonder.
+_IMPOSSIBLE = 1.05
 _BETTER = {"higher": "higher is better", "lower": "lower is better"}
 
 
@@ -123,6 +125,12 @@ def _notices(document: dict[str, Any]) -> list[Block]:
     if (document.get("request") or {}).get("here"):
         text = "The bundle names another machine as its target; this run measured here all the same (`--here`)."
         blocks.append(Callout(text, title="Not the target machine", tone="warn"))
+    if (document["limit"].get("fraction") or 0.0) > _IMPOSSIBLE:
+        text = (
+            "More than the limit was measured, which cannot be: the machine's peak or bandwidth was measured too low, as "
+            "happens while other programs run. `vibeserve hardware detect --refresh` on a quiet machine measures them again."
+        )
+        blocks.append(Callout(text, title="The limit is too low", tone="warn"))
     noisy = [row for row in windows(document) if row.get("noisy")]
     if noisy:
         text = f"{len(noisy)} of {len(windows(document))} windows were measured on a noisy machine (the first: {noisy[0]['noisy']}). Noise widens the interval; a verdict already counts it."
