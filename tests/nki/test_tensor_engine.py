@@ -244,3 +244,23 @@ def test_wide_moving_operand_on_trn3(evaluate, rng):
         return out
 
     np.testing.assert_allclose(evaluate(body, a, b, target="trn3"), a.T @ b, rtol=1e-4, atol=1e-5)
+
+
+def test_adding_to_a_sum_that_was_read_is_reported(rng):
+    from vibeserve.nki import simulate
+
+    a = rng.standard_normal((16, 8)).astype(np.float32)
+
+    def kernel(x):
+        tile_ = nl.load(x)
+        out, copied = psum((8, 8)), nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.sbuf)
+        for _ in range(2):
+            nisa.nc_matmul(out, tile_, tile_)
+            nisa.tensor_copy(copied, out)
+        result = nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(result, copied)
+        return result
+
+    run = simulate(kernel, strict=True)
+    np.testing.assert_allclose(run(a), 2 * (a.T @ a), rtol=1e-5)
+    assert [finding.kind for finding in run.findings] == ["stale-accumulate"]

@@ -299,6 +299,8 @@ REJECTED = [
     ("B2-UNKNOWN-KW", lambda x, y: nisa.tensor_copy(x, y, source=y)),
     ("B1-MASK", lambda x, y: nisa.tensor_copy(x, y, mask=None)),
     ("B1-DTYPE-KW", lambda x, y: nisa.tensor_copy(x, y, dtype=nl.float32)),
+    ("B1-DST-FIRST", lambda x, y: nisa.tensor_copy(src=y)),
+    ("B2-UNKNOWN-KW", lambda x, y: nl.ndarray((4, 4), dtype=nl.float32, space=1)),
     ("L-LIB", lambda x, y: x + y),
     ("L-TENSOR-TRUTH", lambda x, y: 1 if x else 0),
     ("B1-RESULT", lambda x, y: x.__setitem__((0, 0), y)),

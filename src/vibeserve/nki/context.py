@@ -57,10 +57,12 @@ class Session:
     constants: dict[Any, Any] = field(default_factory=dict)
     _seen: set[Any] = field(default_factory=set)
 
-    def report(self, kind: str, message: str, *, detail: str = "", code: str = "NKI-REPORT", fix: str = "") -> None:
-        """Report a finding once for each kernel line; under `strict` it is an error."""
+    def report(
+        self, kind: str, message: str, *, detail: str = "", code: str = "NKI-REPORT", fix: str = "", soft: bool = False
+    ) -> None:
+        """Report a finding once for each kernel line; under `strict` it is an error, unless it is only advice (`soft`)."""
         place = kernel_place()
-        if self.strict:
+        if self.strict and not soft:
             raise KernelError(message, code=code, rule=detail, fix=fix, place=place)
         key = (kind, place.file, place.line, detail)
         if key in self._seen:

@@ -129,7 +129,11 @@ def dispatch(spec: Spec, args: tuple[Any, ...]) -> NkiInstruction:
     session = core.session
     session.sequence = sequence = session.sequence + 1
     core.spend()
-    key = (session.target.number, session.cores_per_rank, *[arg.key() if type(arg) is NkiTensor else _key(arg) for arg in args])
+    key = (
+        session.target.number,
+        session.cores_per_rank,
+        *[arg.key() if type(arg) is NkiTensor else _key(arg) for arg in args],
+    )
     engine = spec.checked.get(key)
     if engine is None:
         from vibeserve.nki.rules import check
@@ -187,6 +191,10 @@ def _before_read(core: Core, spec: Spec, tensor: NkiTensor, sequence: int, share
             code="NCC_ISIM074",
             fix="write all of the tile first, or read only the part that was written",
         )
+    if storage.sums is not None:
+        if storage.taken is None:
+            storage.taken = set()
+        storage.taken.add((tensor.offset, tensor.shape, tensor.strides))
     if tensor.rows is not None:
         _before_read(core, spec, tensor.rows.index, sequence, shared)
     for move in tensor.moves:

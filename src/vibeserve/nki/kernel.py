@@ -311,8 +311,12 @@ def _explain(error: TypeError) -> KernelError | None:
             fix="nisa.tensor_tensor / nisa.tensor_scalar, or nl.add(x, y)", place=place,
         )  # fmt: skip
     found = _BINDING.match(text)
-    if found is None or found[1] not in REGISTRY:
+    from vibeserve.nki import language
+
+    if found is None or not (found[1] in REGISTRY or found[1] in vars(language)):
         return None
+    if found[1] not in REGISTRY:
+        return KernelError(f"nl.{text}", code="B2-UNKNOWN-KW", rule=f"the parameters of nl.{found[1]}", place=place)
     spec = REGISTRY[found[1]]
     removed = {
         "mask": ("B1-MASK", "slice the operands: slice(start, min(end, n))"),
@@ -327,5 +331,7 @@ def _explain(error: TypeError) -> KernelError | None:
         "shape": ("B1-MEMSET-SHAPE", "nisa.memset(dst=..., value=...)"),
     }
     code, fix = removed.get(found[2] or "", ("B2-UNKNOWN-KW", ""))
+    if "'dst'" in text:
+        code, fix = "B1-DST-FIRST", "allocate dst and pass it first"
     signature = f"{spec.name}({', '.join(spec.params)})"
     return KernelError(f"nisa.{text}", code=code, rule=f"the parameters are {signature}", fix=fix, place=place)

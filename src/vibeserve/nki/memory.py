@@ -53,7 +53,7 @@ class Storage:
 
     __slots__ = (
         "__weakref__", "address", "conflicts", "core", "count", "data", "dtype", "external", "free", "held", "inflated",
-        "itemsize", "life", "mask", "name", "number", "partitions", "place", "poisoned", "region", "state", "sums",
+        "itemsize", "life", "mask", "name", "number", "partitions", "place", "poisoned", "region", "state", "sums", "taken",
         "unwritten",
     )  # fmt: skip
 
@@ -87,6 +87,7 @@ class Storage:
         self.unwritten = count
         self.poisoned = False
         self.sums: np.ndarray | None = None
+        self.taken: set[Any] | None = None
         self.conflicts: np.ndarray | None = None
         self.name = name
         self.place = place

@@ -10,7 +10,7 @@ from typing import Any
 def _default(value: Any) -> Any:
     """A field's default for one instance: mutable ones are copied, `dataclasses.field` is resolved."""
     if isinstance(value, dataclasses.Field):
-        return value.default if value.default is not dataclasses.MISSING else value.default_factory()  # type: ignore[misc]
+        return value.default if value.default is not dataclasses.MISSING else value.default_factory()  # type: ignore[misc,operator]
     return copy.copy(value) if isinstance(value, list | dict | set) else value
 
 

@@ -36,6 +36,7 @@ _FACTS = {
     "lists",
     "main",
     "control",
+    "indirect",
 }
 
 
@@ -162,6 +163,12 @@ def _engine(call: Call) -> str:
 
 
 def _operand(call: Call, name: str, tensor: NkiTensor) -> None:
+    if tensor.lanes is not None and name not in call.entry.get("indirect", ()):
+        call.fail(
+            f"{name} is indirect",
+            code="S-TI",
+            rule=f"only {', '.join(call.entry.get('indirect', ())) or 'no operand'} can be",
+        )
     if not tensor.buffer.on_chip:
         return
     parts = tensor.shape[0]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vibeserve.nki import access
-from vibeserve.nki.activations import activate
+from vibeserve.nki.activations import RANGES, activate
 from vibeserve.nki.context import Core
 from vibeserve.nki.instruction import instruction
 from vibeserve.nki.isa.elementwise import _stage, f32_rows
@@ -31,6 +31,17 @@ def _affine(data: NkiTensor, scale: Any, bias: Any) -> np.ndarray:
     return values
 
 
+def _check_range(core: Core, op: Op, values: np.ndarray) -> None:
+    low, high = RANGES[op.name]
+    if values.size and (values.min() < low or values.max() > high):
+        core.session.report(
+            "activation-range",
+            f"nisa.activation(op={op!r}) outside of [{low:g}, {high:g}], where the device's fit holds",
+            code="S-ACT-RANGE",
+            soft=True,
+        )
+
+
 @instruction
 def activation(
     core: Core,
@@ -45,7 +56,10 @@ def activation(
     name: Any = None,
 ) -> None:
     """dst = op(data * scale + bias) in float32; the accumulator may sum the results over the free dimensions."""
-    result = activate(op.name, _affine(data, scale, bias))
+    values = _affine(data, scale, bias)
+    if op.name in RANGES:
+        _check_range(core, op, values)
+    result = activate(op.name, values)
     if reduce_cmd is not _cmd.idle or reduce_res is not None:
         accumulator = Accumulator(core, "scalar", data.shape[0], data.start_partition())
         accumulator.run(reduce_cmd, _ADD, result)

@@ -107,6 +107,14 @@ def accumulate_into(core: Core, dst: NkiTensor, product: np.ndarray, accumulate:
         _note_sum(dst)
         return
     summed = np.ndarray(dst.shape, np.bool_, sums, dst.start(), dst.strides)
+    if storage.taken and (dst.offset, dst.shape, dst.strides) in storage.taken and summed.all():
+        core.session.report(
+            "stale-accumulate",
+            f"a product is added to {storage.label()} after it was read: it adds to the old sum",
+            detail=f"{dst!r} allocated at {storage.place}",
+            fix="a new nl.ndarray for each sum, or accumulate=False for the first product",
+            soft=True,
+        )
     if summed.all():
         if dst.dtype.itemsize == 4 and dst.shape == product.shape and dst.rows is None and dst.lanes is None:
             target = access.array(dst)

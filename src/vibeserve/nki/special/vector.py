@@ -62,11 +62,6 @@ def bits_on_vector(call: Call) -> None:
             )
 
 
-def second_not_indirect(call: Call) -> None:
-    if _t(call, "data2").lanes is not None:
-        call.fail("data2 is indirect", code="S-TI", rule="dst and data1 only")
-
-
 def tensor_scalar_engine(call: Call) -> str:
     names = {op.name for op in (call.args["op0"], call.args["op1"]) if isinstance(op, Op)}
     if "rsqrt" in names:
