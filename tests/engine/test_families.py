@@ -46,3 +46,13 @@ def test_bfloat16_stays_near_float32(name: str, backend: str, model_root: Path) 
     gaps = [abs(entry.logprob - float(expected[i, ids[i + 1]])) for i, entry in enumerate(scored[1:]) if entry]
     assert np.mean(gaps) < 0.15
     core.close()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
+def test_torch_compile_gives_the_same_ids(model_root: Path) -> None:
+    core = EngineCore(save_model("llama", model_root), replace(SETTINGS, backend="torch", compile=True))
+    assert core.stats().features["torch_compile"]
+    ids = prompt(5, 57)
+    assert answer(core, ids) == hf_greedy("llama", list(ids), GREEDY.max_tokens)
+    core.close()

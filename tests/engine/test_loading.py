@@ -8,12 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tests.engine.helpers import GREEDY, answer, prompt
 from tests.engine.models import CONFIGS, hf_greedy, hf_model, save_model
 
+from vibeserve.engine.batch import StepBatch
 from vibeserve.engine.core import EngineCore
 from vibeserve.engine.errors import EngineError, ModelFilesError, SettingsError, UnsupportedModelError
 from vibeserve.engine.loading import kv_size
@@ -157,6 +159,22 @@ def test_settings_that_the_kernels_cannot_meet(model_root: Path) -> None:
         EngineCore(folder, replace(SETTINGS, backend="compiled", block_size=8))
     with pytest.raises(SettingsError, match="compile"):
         EngineCore(folder, replace(SETTINGS, backend="compiled", compile=True))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"tokens": 320}, {"tokens": -1}, {"positions": 512}, {"tables": 10_000}, {"tables": -1}, {"logit_rows": 1}],
+)
+def test_kernels_refuse_what_is_not_there(change: dict[str, int], model_root: Path) -> None:
+    if build.compiler() is None:
+        pytest.skip("not run: no C++ compiler on this machine")
+    core = EngineCore(save_model("llama", model_root), replace(SETTINGS, backend="compiled"))
+    values = {"tokens": 5, "positions": 0, "tables": 0, "logit_rows": 0} | change
+    arrays = {name: np.array([value], dtype=np.int32) for name, value in values.items()}
+    arrays["tables"] = arrays["tables"].reshape(1, 1)
+    with pytest.raises(EngineError, match="refused"):
+        core._backend.forward(StepBatch(**arrays, row_starts=np.array([0, 1], dtype=np.int32), full_logits=False))
+    core.close()
 
 
 @pytest.mark.slow

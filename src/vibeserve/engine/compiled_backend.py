@@ -183,7 +183,7 @@ class CompiledBackend:
             logits=None if logits is None else logits.ctypes.data,
         )
         if self._kernels.vs_forward(self._model, ctypes.byref(step)):
-            raise EngineError(f"no memory for a step of {len(batch.tokens)} rows")
+            raise EngineError(f"the kernels refused a step of {len(batch.tokens)} rows; the reason is on stderr")
         dense_s, attention_s = step.seconds
         # What preparing the call and waking the threads took counts with the dense layers.
         return StepResult(best, logits, dense_s + max(0.0, perf_counter() - began - dense_s - attention_s), attention_s)

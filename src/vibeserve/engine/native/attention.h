@@ -46,14 +46,14 @@ inline void score_blocks(const Pages<C>& pages, int block, const float* packed, 
         for (int q = 0; q < Q; q++) sums[b][q] = splat(0);
     }
     for (int d = 0; d < pages.dim; d++) {
-        F16 query[Q];
-#pragma GCC unroll 16
-        for (int q = 0; q < Q; q++) query[q] = splat(packed[d * Q + q]);
+        F16 key[B];
 #pragma GCC unroll 4
-        for (int b = 0; b < B; b++) {
-            F16 key = load(keys[b] + d * BLOCK);
+        for (int b = 0; b < B; b++) key[b] = load(keys[b] + d * BLOCK);
 #pragma GCC unroll 16
-            for (int q = 0; q < Q; q++) sums[b][q] = fma(query[q], key, sums[b][q]);
+        for (int q = 0; q < Q; q++) {
+            F16 query = splat(packed[d * Q + q]);
+#pragma GCC unroll 4
+            for (int b = 0; b < B; b++) sums[b][q] = fma(query, key[b], sums[b][q]);
         }
     }
     for (int b = 0; b < B; b++)
@@ -66,11 +66,17 @@ inline float weigh(const Queries<Q>& queries, int q, int first, int last, float*
     const float hidden = -std::numeric_limits<float>::infinity();
     int low = queries.low(q), high = queries.positions[q] + 1;
     auto at = [&](int b) { return scores + (size_t(b - first) * Q + q) * BLOCK; };
+    // Only blocks at the two ends are partly hidden.
+    auto whole = [&](int b) { return b * BLOCK >= low && (b + 1) * BLOCK <= high; };
     F16 best = splat(hidden);
-    for (int b = first; b <= last; b++) best = max(best, keep_range(load(at(b)), low - b * BLOCK, high - b * BLOCK, hidden));
+    for (int b = first; b <= last; b++) {
+        F16 score = load(at(b));
+        best = max(best, whole(b) ? score : keep_range(score, low - b * BLOCK, high - b * BLOCK, hidden));
+    }
     F16 top = splat(peak(best)), sum = splat(0);
     for (int b = first; b <= last; b++) {
-        F16 weight = keep_range(exp(load(at(b)) - top), low - b * BLOCK, high - b * BLOCK, 0.0f);
+        F16 weight = exp(load(at(b)) - top);
+        if (!whole(b)) weight = keep_range(weight, low - b * BLOCK, high - b * BLOCK, 0.0f);
         store(at(b), weight);
         sum = sum + weight;
     }
@@ -106,7 +112,7 @@ inline void mix_slices(const Pages<C>& pages, int first, int last, int tokens, c
 // mixed[q][wide]: the weighted mean of the values that each query sees. `scratch`: packed queries, then scores.
 template <class C, int Q>
 inline void attend(const Pages<C>& pages, const Queries<Q>& queries, float* scratch, float* mixed) {
-    constexpr int B = Q <= 3 ? 4 : Q <= 6 ? 2 : 1;
+    constexpr int B = Q <= 3 ? 4 : 2;
     constexpr int S = Q <= 6 ? 4 : 2;
     int first = queries.first_block(), last = queries.last_block();
     float* packed = scratch;

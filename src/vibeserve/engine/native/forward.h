@@ -29,8 +29,22 @@ void Model<P>::draw(const float* logits, int count, const int32_t* rows, const V
     });
 }
 
+// A row, token or block that does not exist would be read or written elsewhere in memory.
+template <class P>
+void Model<P>::check(const VsBatch& batch) const {
+    auto within = [](const int32_t* values, size_t count, int32_t end) {
+        for (size_t i = 0; i < count; i++)
+            if (values[i] < 0 || values[i] >= end) throw std::out_of_range("a step names a row, token, position or block that is not there");
+    };
+    within(batch.tokens, batch.rows, c_.vocab);
+    within(batch.positions, batch.rows, std::min(c_.max_len, batch.table_width * BLOCK));
+    within(batch.tables, size_t(batch.sequences) * batch.table_width, c_.blocks);
+    within(batch.logit_rows, batch.wanted, batch.rows);
+}
+
 template <class P>
 void Model<P>::prepare(VsBatch& batch) {
+    check(batch);
     blocks_ = RowBlocks(batch.rows), wanted_ = RowBlocks(batch.wanted);
     x_.reserve(size_t(batch.rows) * padded_hidden_);
     qkv_.reserve(size_t(batch.rows) * width_);

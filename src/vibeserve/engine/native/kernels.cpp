@@ -33,7 +33,7 @@ void vs_load(void* model, int32_t layer, int32_t kind, const void* data, int32_t
     static_cast<VS_MODEL*>(model)->set(layer, kind, data, brain != 0);
 }
 
-// 0, or 1 where memory ran out.
+// 0, or 1 where memory ran out or the step names what is not there (said on stderr).
 int32_t vs_forward(void* model, VsBatch* batch) {
     try {
         static_cast<VS_MODEL*>(model)->forward(*batch);

@@ -63,6 +63,7 @@ class Model {
         Drawer drawer;
     };
 
+    void check(const VsBatch& batch) const;
     void prepare(VsBatch& batch);
     void walk(VsBatch& batch, int id);
     void embed(const VsBatch& batch, int block);
