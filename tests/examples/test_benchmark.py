@@ -547,12 +547,17 @@ def test_latency_counts_queueing(bench):
             url = f"http://127.0.0.1:{int(server.stdout.readline())}"
             _, found, err = bench(
                 url, "--num-requests", str(count), "--sweep", f"rate={rate:g}", "--seed", str(seed), "--max-tokens", "16",
-                "--endpoint", "/v1/completions", "--prompt-len", "120", "--model", "one",
+                "--endpoint", "/v1/completions", "--prompt-len", "120", "--model", "one", "--calibrate", "1",
             )  # fmt: skip
         finally:
             server.kill()
     assert found is not None, err
     assert found["failed"] == 0
+    own = found["client_overhead_s"]
+    if own["p99"] > 1e-3 or own["arrival_p99"] > 1e-3:
+        pytest.skip(
+            f"not run: this machine is busy, the client alone is late by {own['arrival_p99'] * 1e3:.1f} ms (p99)"
+        )
     assert found["latency_s"]["mean"] == pytest.approx(analytic, rel=0.05)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -323,3 +324,22 @@ def test_a_server_without_ids_is_compared_by_text(check, reference, model):
         code, cases, _ = check(url)
     assert code == 1
     assert any("text differs at character" in c["detail"] for c in cases.values())
+
+
+@pytest.mark.slow
+def test_a_model_without_a_chat_template_is_asked_for_completions_only(check, reference, tiny, tmp_path):
+    plain = tmp_path / "plain"
+    shutil.copytree(tiny, plain)
+    config = json.loads((plain / "tokenizer_config.json").read_text())
+    del config["chat_template"]
+    (plain / "tokenizer_config.json").write_text(json.dumps(config))
+    loaded = reference.Model(plain)
+    try:
+        with running(reference, loaded) as url:
+            code, cases, text = check(url, "--model-dir", str(plain))
+    finally:
+        loaded.turns.shutdown()
+    assert code == 0, text
+    assert "no chat template" in text
+    assert not any("chat" in name for name in cases)
+    assert any(name.startswith("exact/prefix/raw") for name in cases)

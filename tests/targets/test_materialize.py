@@ -237,6 +237,14 @@ def test_a_model_that_lies_in_the_bundle_is_used_as_it_lies(with_sources, cache)
         materialize(read_bundle(path))
 
 
+def test_three_directories_without_meta_json(copied, cache):
+    (copied / "reference" / "meta.json").unlink()
+    with pytest.raises(InputError, match=r"neither meta\.json nor a model"):
+        materialize(read_bundle(copied))
+    above = llama(copied / "model")
+    assert materialize(read_bundle(copied)) == above.resolve()
+
+
 def test_remote_code_needs_both_sides(with_sources, tmp_path, cache):
     checkpoint = llama(tmp_path / "coded", auto_map={"AutoModelForCausalLM": "modeling.M"})
     (checkpoint / "modeling.py").write_text("raise SystemExit('this must never run')\n")
@@ -251,13 +259,23 @@ def test_remote_code_needs_both_sides(with_sources, tmp_path, cache):
     assert (folder / "modeling.py").is_file()
 
 
-def test_a_broken_gguf_file_is_a_clear_error(with_sources, tmp_path, cache):
-    pytest.importorskip("gguf")
+@pytest.mark.parametrize("data", [b"", b"GGUF", b"GGUF" + bytes(200), b"PK" + bytes(200)])
+def test_what_is_no_gguf_file_is_a_clear_error(with_sources, tmp_path, cache, data):
     broken = tmp_path / "broken.gguf"
-    broken.write_bytes(b"GGUF" + bytes(200))
+    broken.write_bytes(data)
     with pytest.raises(InputError) as error:
         materialize(read_bundle(with_sources(f"file:{broken}")))
     assert str(broken) in error.value.message
+    assert not [p for p in (cache / "models").iterdir() if not p.name.startswith(".locks")]
+
+
+@pytest.mark.slow
+def test_a_gguf_file_that_is_cut_short_is_a_clear_error(with_sources, tmp_path, cache):
+    pytest.importorskip("gguf")
+    broken = tmp_path / "cut.gguf"
+    broken.write_bytes(b"GGUF" + (3).to_bytes(4, "little") + (5).to_bytes(8, "little") + bytes(100))
+    with pytest.raises(InputError, match="cannot be read as a model"):
+        materialize(read_bundle(with_sources(f"file:{broken}")))
     assert not [p for p in (cache / "models").iterdir() if not p.name.startswith(".locks")]
 
 

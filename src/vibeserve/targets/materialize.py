@@ -13,6 +13,7 @@ import json
 import os
 import re
 import secrets
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -51,10 +52,16 @@ def materialize(
     """
     files = files or DiskFiles()
     own = bundle.reference / "model"
-    if own.is_dir() and not own.is_symlink():
-        found = _own_model(own, bundle, trust_remote_code)
-        note(f"using the model that lies in {found}")
-        return found
+    for folder in (own, bundle.reference.parent / "model"):
+        if folder.is_dir() and not folder.is_symlink():
+            found = _own_model(folder, bundle, trust_remote_code)
+            note(f"using the model that lies in {found}")
+            return found
+    if not (bundle.reference / "meta.json").is_file():
+        raise InputError(
+            f"{bundle.reference}: neither meta.json nor a model beside it",
+            hint=f'write meta.json ({{"model_id": "org/name"}}), or put a checkpoint directory at {own}',
+        )
     if not fresh and (cached := _cached(bundle, files, trust_remote_code, note)) is not None:
         return _link(bundle, cached, files)
     reasons, hints = [], []
@@ -230,6 +237,8 @@ def _fill(found: Found, destination: Path, trusted: bool, note: Callable[[str], 
         for name in (*found.files, *(found.code if trusted else ())):
             (destination / name).symlink_to((found.root / name).resolve())
         return
+    if found.gguf is not None:
+        _check_gguf(found.gguf)
     _require_converter()
     note("converting to fp32 safetensors; once, then it is cached")
     source = found.gguf or found.root
@@ -258,6 +267,21 @@ def _fill(found: Found, destination: Path, trusted: bool, note: Callable[[str], 
             hint="the file may be damaged: check its origin",
             code="bad-model",
         )
+
+
+def _check_gguf(path: Path) -> None:
+    """Refuse at once what is no GGUF file: magic, version, and at least one tensor (its header's first 24 bytes)."""
+    with path.open("rb") as file:
+        head = file.read(24)
+    if len(head) == 24 and head[:4] == b"GGUF":
+        version, tensors, _ = struct.unpack("<IQQ", head[4:])
+        if version in (2, 3) and tensors:
+            return
+    raise InputError(
+        f"{path}: not a GGUF file of version 2 or 3 with tensors",
+        hint="the file may be damaged: check its origin",
+        code="bad-model",
+    )
 
 
 def _require_converter() -> None:
