@@ -190,3 +190,20 @@ def test_requests_that_make_no_sense() -> None:
     for arguments in ({}, {"bundle": "b", "ref": "r"}, {"bundle": "b", "rounds": 0}, {"bundle": "b", "budget_s": 0.0}):
         with pytest.raises(InputError):
             Request(**arguments)
+
+
+def test_a_reference_that_yields_nothing_in_a_window_gets_longer_ones(scenario: Any) -> None:
+    run = scenario({"c0": Behaviour(0.0, spread=0.0), "c1": Behaviour(20)}, TWO[:1])
+    run.begin()
+    windows: list[str] = []
+
+    def slow(act: str) -> None:
+        if act == "window c0":
+            windows.append(act)
+            object.__setattr__(run.behaviours["c0"], "value", 0.0 if len(windows) == 1 else 10.0)
+
+    document = run.go_on(die=slow)
+    assert verdicts(document) == ["kept", "kept"]
+    lengths = [row["window_s"] for row in document["rounds"][0]["measurements"]]
+    assert lengths == [15.0, 60.0]
+    assert {row["window_s"] for row in document["final_pairs"]} == {60.0}

@@ -61,7 +61,8 @@ def optimize(
     with _outside(request.budget_s) as outside:
         directory = begin(request, runs_dir or default_runs_dir(), outside)
         note(f"run {directory}")
-        return _finish(directory, outside, json, require_improvement)
+        document = _work(directory, outside)
+    return _told(directory, document, json, require_improvement)
 
 
 def resume(
@@ -75,17 +76,24 @@ def resume(
 
     directory = find(run, runs_dir).directory
     with _outside() as outside:
-        return _finish(directory, outside, json, require_improvement)
+        document = _work(directory, outside)
+    return _told(directory, document, json, require_improvement)
 
 
-def _finish(directory: Path, outside: Any, json: bool, require_improvement: bool) -> int:
-    from vibeserve.search import go_on, summary
+def _work(directory: Path, outside: Any) -> dict[str, Any]:
+    from vibeserve.search import go_on
     from vibeserve.search.run_report import write_report
 
     signal.signal(signal.SIGTERM, _interrupt)
     document = go_on(directory, outside)
     page, _ = write_report(document, directory)
-    document["report"] = str(page)
+    return document | {"report": str(page)}
+
+
+def _told(directory: Path, document: dict[str, Any], json: bool, require_improvement: bool) -> int:
+    from vibeserve.search import summary
+
+    page = document["report"]
     if json:
         print_json(document)
     else:

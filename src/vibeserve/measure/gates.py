@@ -279,7 +279,8 @@ def _judge_benchmark(ran: _Ran, metric: Metric) -> tuple[float | None, int, str]
         of = f" of {requests}" if isinstance(requests, int) else ""
         return None, failed, f"{failed}{of} requests failed{_first_failure(ran.document)}"
     if ran.exit_code == 1:
-        return None, failed, ran.why()
+        _, problem = metric_value(ran.document, metric)
+        return None, failed, f"{ran.name}: {problem}" if problem else ran.why()
     value, problem = metric_value(ran.document, metric)
     return value, failed, f"{ran.name}: {problem}" if problem else ""
 

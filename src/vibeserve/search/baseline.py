@@ -12,6 +12,9 @@ from vibeserve.search.lab import Window
 from vibeserve.search.loads import Load, measurement
 from vibeserve.search.store import CandidateRow, DecisionRow, EvidenceRow, GateRow
 
+#: How much longer the window is each time that nothing came of the one before.
+STRETCHES = (1, 4)
+
 
 def baseline(run: Run) -> None:
     """Facts of machine and model, then the reference through start, checker and one window of load."""
@@ -27,8 +30,9 @@ def baseline(run: Run) -> None:
         word = "could not be checked" if checked["ok"] is None else "does not pass its own checker"
         raise CheckError(f"the reference server {word}: {checked['detail']}", hint=_logs(run))
     measured = run.journal.once("r0/measure", lambda step: _measure(run, step), before=lambda: up(run))
-    if measured["value"] is None:
-        raise CheckError(f"the reference server could not be measured: {measured['reason']}", hint=_logs(run))
+    if not measured["value"]:
+        why = measured["reason"] or "its value is 0"
+        raise CheckError(f"the reference server could not be measured: {why}", hint=_logs(run))
 
 
 def up(run: Run, candidate: str = BASELINE) -> None:
@@ -81,18 +85,23 @@ def _check(run: Run, step: Step) -> dict[str, Any]:
 
 
 def _measure(run: Run, step: Step) -> dict[str, Any]:
+    """One window; a longer one where the reference is so slow that nothing came of it: all later windows are then so."""
     server = run.servers.get(BASELINE, None)
-    seed, window_s = run.seed_of("baseline"), run.plan.final_window_s
-    try:
-        window = run.lab.observe(server, seed=seed, window_s=window_s, log=run.log(BASELINE, "baseline.json"))
-    except RunError as failure:
-        window = Window(None, reason=str(failure))
-    load = Load(0, "baseline", 0, seed, window_s)
-    step.add(measurement(run, load, BASELINE, window))
+    window, load = Window(None), Load(0, "baseline", 0, 0, 0.0)
+    for attempt, stretch in enumerate(STRETCHES):
+        load = Load(0, "baseline", attempt, run.seed_of("baseline", attempt), run.plan.final_window_s * stretch)
+        log = run.log(BASELINE, "baseline.json" if attempt == 0 else f"baseline-{attempt + 1}.json")
+        try:
+            window = run.lab.observe(server, seed=load.seed, window_s=load.window_s, log=log)
+        except RunError as failure:
+            window = Window(None, reason=str(failure))
+        step.add(measurement(run, load, BASELINE, window))
+        if window.value:
+            break
     for name, fact in window.facts.items():
         step.add(EvidenceRow(BASELINE, name, fact.value, fact.unit, fact.provenance, fact.source))
     if window.value is not None:
         reason = "the reference server is where every run starts"
         step.add(DecisionRow(0, "round", BASELINE, BASELINE, "kept", reason, window.value, None, None, None, 0, 0.0))
         step.event("measure", f"round 0: {window.value:.4g} {run.goal.unit} {run.goal.metric}")
-    return {"value": window.value, "reason": window.reason}
+    return {"value": window.value, "reason": window.reason, "stretch": load.window_s / run.plan.final_window_s}

@@ -59,6 +59,10 @@ class Run:
         kept = [row.candidate for row in self.store.decisions() if row.kind == "round" and row.verdict == "kept"]
         return kept[-1] if kept else BASELINE
 
+    def stretched_s(self, window_s: float) -> float:
+        """A planned window as long as the reference needs to yield anything."""
+        return window_s * float(self.store.step("r0/measure").get("stretch", 1.0))
+
     def log(self, *parts: object) -> Path:
         """A path under logs/."""
         return self.directory.joinpath("logs", *(str(part) for part in parts))

@@ -49,10 +49,10 @@ def window_left_s(run: Run) -> float:
     """
     plan = run.plan
     pairs = [step["took_s"] / 2 for step in run.store.steps() if "/pair/" in step["key"]]
-    overhead_s = sum(pairs) / len(pairs) - plan.window_s if pairs else WINDOW_OVERHEAD_S
+    overhead_s = sum(pairs) / len(pairs) - run.stretched_s(plan.window_s) if pairs else WINDOW_OVERHEAD_S
     left_s = time_left_s(run) / (2 * plan.final_pairs) - overhead_s
     shortest_s = min(SHORTEST_WINDOW_S, plan.final_window_s)
-    return round(max(shortest_s, min(plan.final_window_s, left_s)), 1)
+    return run.stretched_s(round(max(shortest_s, min(plan.final_window_s, left_s)), 1))
 
 
 def _none_better(run: Run, step: Step, number: int) -> None:
@@ -97,7 +97,7 @@ def _record(step: Step, row: DecisionRow) -> None:
 
 def _curve_point(run: Run, number: int, name: str, level: int) -> None:
     def work(step: Step) -> dict[str, Any]:
-        load = Load(number, "curve", level, run.seed_of("curve", level), run.plan.curve_window_s)
+        load = Load(number, "curve", level, run.seed_of("curve", level), run.stretched_s(run.plan.curve_window_s))
         server = run.servers.get(name, run.candidate(name).commit)
         log = run.log("curve", f"{name}-{level}.json")
         try:

@@ -12,7 +12,8 @@ SCREEN_S = 4.0
 WINDOW_OVERHEAD_S = 3.0
 #: What a round costs beside its pairs: build, start, check, probes, screen.
 ROUND_FIXED_S = 45.0
-BASELINE_S = 60.0
+#: Round 0: the reference is slow, and its checker asks it for much; kept where it was proved before.
+BASELINE_S = 90.0
 ROUNDS_WISHED = 3
 CURVE_LEVELS = (1, 4)
 

@@ -257,7 +257,9 @@ def intact(run: Run, number: int, candidate: str, when: str) -> Finding | None:
 
 
 def _compare(run: Run, trial: Trial) -> Finding | None:
-    match = Match(trial.number, "pair", trial.candidate, trial.incumbent, run.plan.pairs, run.plan.window_s)
+    match = Match(
+        trial.number, "pair", trial.candidate, trial.incumbent, run.plan.pairs, run.stretched_s(run.plan.window_s)
+    )
     comparison = measure_pairs(run, match)
     if tampered := intact(run, trial.number, trial.candidate, "after its pairs"):
         return tampered
