@@ -59,7 +59,9 @@ def rows() -> list[Row]:
     import vibeserve.nki.shim  # noqa: F401
 
     table = tomllib.loads((ROOT / "src/vibeserve/nki/data/symbols.toml").read_text(encoding="utf-8"))
-    words = set(re.findall(r"\w+", "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests/nki").rglob("*.py"))))
+    words = set(
+        re.findall(r"\w+", "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests/nki").rglob("*.py")))
+    )
     return [
         Row(module, kind, name, state(module, kind, name), name.split(".")[-1] in words)
         for module, kinds in table.items()
@@ -89,7 +91,8 @@ def page(found: list[Row]) -> str:
         )
     lines += ["", "## Every name", "", "| name | kind | state | in tests |", "|---|---|---|---|"]
     lines += [
-        f"| `{row.module}.{row.name}` | {row.kind.replace('_', ' ')} | {row.state} | {'yes' if row.tested else 'no'} |" for row in found
+        f"| `{row.module}.{row.name}` | {row.kind.replace('_', ' ')} | {row.state} | {'yes' if row.tested else 'no'} |"
+        for row in found
     ]
     return "\n".join(lines) + "\n"
 
@@ -99,7 +102,11 @@ def main(argv: list[str]) -> int:
     text = page(rows())
     if "--check" in argv:
         stale = not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text
-        print("docs/nki-coverage.md is stale: run tools/nki_coverage.py" if stale else "docs/nki-coverage.md is up to date")
+        print(
+            "docs/nki-coverage.md is stale: run tools/nki_coverage.py"
+            if stale
+            else "docs/nki-coverage.md is up to date"
+        )
         return 1 if stale else 0
     PAGE.write_text(text, encoding="utf-8")
     print(text.splitlines()[4])

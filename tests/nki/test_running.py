@@ -236,3 +236,50 @@ def test_the_pth_line_acts_only_where_asked():
             check=False,
         )
         assert done.stdout.strip() == expected, done.stderr
+
+
+def test_the_production_fragments_run_as_printed(spec_dir, script, run):
+    """The weight load and the tiled product of the specification, with the names that they lean on defined around them."""
+    text = seed_text(spec_dir)
+    load = snippet(text, "nisa.dma_copy(\n    dst=weight_tiles[weight_idx]", "# Here I (intermediate")
+    product = snippet(text, "for i_tiles in TiledRange(I, dims._psum_fmax)", "Vector/Scalar tile sizing")
+
+    def indented(code: str, depth: int) -> str:
+        return "\n".join(" " * depth + line for line in code.rstrip().splitlines())
+
+    host = f"""
+import numpy as np, nki, nki.language as nl, nki.isa as nisa
+from nkilib.core.utils.tiled_range import TiledRange
+
+class Dims(nl.NKIObject):
+    I: int
+    _psum_fmax: int = 512
+    column_tiling_dim: int = 32
+
+@nki.jit
+def projection(hidden_hbm, unsharded_weight):
+    H0, T, H1 = hidden_hbm.shape
+    I, h1_tiles, h_offset, weight_shard_offset, weight_idx, column_idx = unsharded_weight.shape[1], H1, 0, 0, 0, 1
+    dims = Dims(I=I)
+    hidden = nl.ndarray((H0, T, H1), dtype=hidden_hbm.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=hidden, src=hidden_hbm)
+    weight_tiles = [nl.ndarray((H0, h1_tiles, I), dtype=unsharded_weight.dtype, buffer=nl.sbuf)]
+{indented(load, 4)}
+    result_psums = [nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum) for _ in range(2)]
+    for column_tile_offset in range(h1_tiles):
+{indented(product, 8)}
+    out = nl.ndarray((T, I), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i_tiles in TiledRange(I, dims._psum_fmax):
+        tile = nl.ndarray((T, i_tiles.size), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=tile, src=result_psums[i_tiles.index][nl.ds(dims.column_tiling_dim * column_idx, T), 0 : i_tiles.size])
+        nisa.dma_copy(dst=out[:, nl.ds(i_tiles.start_offset, i_tiles.size)], src=tile)
+    return out
+
+h, w = np.random.rand(128, 32, 4).astype(np.float32), np.random.rand(512, 600).astype(np.float32)
+expected = np.einsum("ptj,pji->ti", h, w.reshape(128, 4, 600))
+assert np.allclose(projection(h, w), expected, rtol=1e-4)
+print("holds")
+"""
+    done = run("run", script(host))
+    assert done.returncode == 0, done.stderr
+    assert "holds" in done.stdout
