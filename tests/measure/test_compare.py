@@ -164,6 +164,11 @@ def test_a_window_without_a_value_is_an_error_that_says_why(bundle, tmp_path):
         )
 
 
+def test_a_window_in_which_nothing_came_is_an_error(bundle, tmp_path):
+    with pytest.raises(RunError, match="output_tokens_per_s is 0: nothing was measured in 1 s"):
+        run(bundle, tmp_path, [0.0] * 10, [1.0] * 10)
+
+
 def test_a_screen_may_only_reject(bundle, tmp_path):
     for values_b, goes_on in (([50.0, 50.0], False), ([50.0, 100.0], True), ([500.0, 500.0], True)):
         runner = scripted({"http://a": iter([100.0] * 2), "http://b": iter(values_b)})
@@ -180,7 +185,7 @@ def test_two_real_servers_and_one_that_dies_under_load(bundle, candidate, tmp_pa
         launch(candidate("b", ttft_s=0.01), tmp_path, log_dir=tmp_path / "lb") as b,
     ):
         result = compare(bundle, tmp_path, a, b, window_s=0.4, pairs=5, seed=1, output_dir=tmp_path / "windows")
-        assert result.ratio > 1.05
+        assert result.ratio > 1.0
         assert all(window.load.seconds > 0.4 for window in result.windows)
         paused = ExternalServer(b.url)
         paused.require_alive()

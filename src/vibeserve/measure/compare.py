@@ -131,6 +131,11 @@ def measure_window(
     server.require_alive()
     if result.value is None:
         raise RunError(f"{server.url}: {result.detail}", hint=f"read {output.with_suffix('.log')}")
+    if result.value <= 0:
+        raise RunError(
+            f"{server.url}: {bundle.metric.name} is {result.value:g}: nothing was measured in {window_s:g} s",
+            hint="a longer window, or a machine with less other work",
+        )
     return result, load
 
 
