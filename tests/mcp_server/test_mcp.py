@@ -5,9 +5,9 @@ import sys
 
 import anyio
 import pytest
+from mcp import Client, StdioServerParameters
 from tests.profiles import made
 
-from mcp import Client, StdioServerParameters
 from vibeserve import profiles
 from vibeserve.base.errors import InputError
 from vibeserve.cli.mcp import parse_address
