@@ -337,3 +337,16 @@ def test_more_than_128_partitions_has_the_vendors_words(rejected):
     error = rejected("V6-PARTITION", body, np.ones((4, 4), np.float32))
     assert "memset dst partition dimension 129 exceeds maximum 128" in str(error)
     assert isinstance(error, nisa.NkiValidationError)
+
+
+def test_what_a_predicate_leaves_unwritten_stays_unwritten(evaluate, rejected):
+    mask = np.array([[1, 0, 1, 0]], np.uint8)
+
+    def body(x, m):
+        out = nl.ndarray((1, 4), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy_predicated(out, x, m)
+        return out
+
+    a = np.ones((1, 4), np.float32)
+    np.testing.assert_array_equal(evaluate(body, a, mask), [[1, np.nan, 1, np.nan]])
+    rejected("NCC_ISIM074", lambda x, m: nisa.tensor_copy(x, body(x, m)), a, mask, strict=True)

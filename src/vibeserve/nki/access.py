@@ -198,6 +198,26 @@ def mark(tensor: NkiTensor) -> None:
         storage.mark(tensor)
 
 
+def keep_unwritten(tensor: NkiTensor) -> None:
+    """Before an instruction that leaves part of dst as it was: what nobody wrote holds poison, not chance bytes."""
+    if tensor.storage.state != FULL:
+        tensor.storage.poison()
+
+
+def mark_where(tensor: NkiTensor, chosen: np.ndarray) -> None:
+    """Note that only the chosen elements ([P, elements]), or whole partitions ([P]), of a plain view were written."""
+    storage = tensor.storage
+    if storage.state == FULL:
+        return
+    if tensor.rows is not None or tensor.lanes is not None or tensor.dtype.itemsize != storage.dtype.itemsize:
+        storage.mark_all()
+        return
+    if storage.state == EMPTY:
+        storage.mask, storage.state = np.zeros(storage.count, np.bool_), PARTIAL
+    elements = storage._elements(tensor)
+    elements[chosen if chosen.ndim == 1 else chosen.reshape(tensor.shape)] = True
+
+
 def scalar(value: Any, parts: int) -> Any:
     """A scalar operand for arithmetic: a Python number as float32, or a [P, 1] tile as float32 [P, 1]."""
     if isinstance(value, NkiTensor):

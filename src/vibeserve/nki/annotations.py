@@ -43,6 +43,11 @@ def static_cast(values: np.ndarray, dtype: Any) -> np.ndarray:
     """A host array cast to an NKI dtype (x4 types pack the last dimension by four)."""
     target = resolve(dtype)
     assert isinstance(target, DType)
+    with np.errstate(all="ignore"):
+        return _cast(values, target)
+
+
+def _cast(values: np.ndarray, target: DType) -> np.ndarray:
     if target.kind == "packed":
         return pack_x4(to_f32(values).reshape(*values.shape[:-1], values.shape[-1] // 4, 4), target)
     return np.asarray(values).astype(target.dtype) if target.is_int else from_f32(to_f32(np.asarray(values)), target)

@@ -14,7 +14,6 @@ from vibeserve.nki.instruction import SKIPPED, instruction
 from vibeserve.nki.isa.enums import dge_mode as _dge
 from vibeserve.nki.isa.enums import engine as _engine
 from vibeserve.nki.isa.enums import oob_mode as _oob
-from vibeserve.nki.memory import EMPTY, FULL, PARTIAL
 from vibeserve.nki.tensor import NkiTensor
 
 AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
@@ -58,11 +57,7 @@ def _copy_rows(dst: NkiTensor, values: np.ndarray, valid: np.ndarray) -> Any:
             raise KernelError("oob_mode.skip with a dst whose rows are not the index's lanes", operands=repr(dst))
         values = values.reshape(rows.shape)
     rows[valid] = values[valid]
-    storage = dst.storage
-    if storage.state != FULL:
-        if storage.state == EMPTY:
-            storage.mask, storage.state = np.zeros(storage.count, np.bool_), PARTIAL
-        storage._elements(dst)[valid] = True
+    access.mark_where(dst, valid)
     return SKIPPED
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from vibeserve.nki import access
 from vibeserve.nki.context import Core
 from vibeserve.nki.dtypes import convert, float32
-from vibeserve.nki.instruction import instruction
+from vibeserve.nki.instruction import SKIPPED, instruction
 from vibeserve.nki.isa.enums import engine as _engine
 from vibeserve.nki.ops import Op, apply, apply_unary, is_bit, is_unary, unsigned
 from vibeserve.nki.tensor import NkiTensor
@@ -57,17 +57,20 @@ def tensor_copy(core: Core, dst: NkiTensor, src: NkiTensor, engine: Any = _engin
 @instruction
 def tensor_copy_predicated(
     core: Core, dst: NkiTensor, src: Any, predicate: NkiTensor, reverse_pred: bool = False, name: Any = None
-) -> None:
+) -> Any:
     """dst takes src where predicate is not 0 (is 0 if reversed); elsewhere dst stays."""
     chosen = rows(access.read(predicate)) != 0
     if reverse_pred:
         chosen = ~chosen
+    access.keep_unwritten(dst)
     old = rows(access.read(dst))
     if isinstance(src, NkiTensor):
         new = rows(access.read(src))
     else:
         new = convert(np.full((1, 1), src, np.float32), float32, dst.held())
     access.write(dst, np.where(chosen, new, old).astype(old.dtype))
+    access.mark_where(dst, np.broadcast_to(chosen, old.shape))
+    return SKIPPED
 
 
 @instruction

@@ -34,9 +34,7 @@ def quantize_mx(core: Core, dst: NkiTensor, src: NkiTensor, dst_scale: NkiTensor
     flat[places] = (power + 127).astype(np.uint8).view(flat.dtype)
     if target.ndim != 2:
         target[...] = flat.reshape(target.shape)
-    storage = dst_scale.storage
-    if storage.state != 2:
-        if storage.state == 0:
-            storage.mask, storage.state = np.zeros(storage.count, np.bool_), 1
-        storage._elements(dst_scale)[places] = True
+    touched = np.zeros(flat.shape[0], np.bool_)
+    touched[places] = True
+    access.mark_where(dst_scale, touched)
     return SKIPPED

@@ -150,6 +150,7 @@ def local_gather(
     source, indexes = rows(access.read(src_buffer)), rows(access.read(index)).astype(np.int64)
     parts = source.shape[0]
     count = indexes.size // (parts // 16) if num_valid_indices is None else int(num_valid_indices)
+    access.keep_unwritten(dst)
     target = rows(access.read(dst)).copy()
     run = np.arange(num_elem_per_idx)
     for first in range(0, parts, 16):
@@ -222,6 +223,7 @@ def nc_match_replace8(
 def nc_stream_shuffle(core: Core, dst: NkiTensor, src: NkiTensor, shuffle_mask: Any, name: Any = None) -> Any:
     """In each block of 32 partitions dst[i] = src[mask[i]]; 255 leaves dst[i] as it is."""
     source = rows(access.read(src))
+    access.keep_unwritten(dst)
     target = access.array(dst)
     flat = target.reshape(target.shape[0], -1) if target.ndim != 2 else target
     parts = flat.shape[0]
@@ -241,12 +243,7 @@ def nc_stream_shuffle(core: Core, dst: NkiTensor, src: NkiTensor, shuffle_mask: 
                 out[to] = source[0]
                 touched[to] = True
     access.write(dst, out)
-    if touched.all() or dst.storage.state == 2:
-        return None
-    storage = dst.storage
-    if storage.state == 0:
-        storage.mask, storage.state = np.zeros(storage.count, np.bool_), 1
-    storage._elements(dst)[touched] = True
+    access.mark_where(dst, touched)
     return SKIPPED
 
 
@@ -256,6 +253,7 @@ def nonzero_with_count(
 ) -> Any:
     """On partitions 0, 16, ..., 112: the positions of non-zeros, padding, and at the end their count."""
     values = rows(access.read(src))
+    access.keep_unwritten(dst)
     target = rows(access.read(dst)).copy()
     for lane in range(0, values.shape[0], 16):
         found = np.flatnonzero(values[lane] != 0)
@@ -263,15 +261,10 @@ def nonzero_with_count(
         row[: found.size] = found + index_offset
         row[-1] = found.size
         target[lane] = row
-    lanes = np.arange(0, values.shape[0], 16)
-    access.array(dst).reshape(target.shape[0], -1) if dst.ndim != 2 else None
     access.write(dst, target)
-    storage = dst.storage
-    if storage.state == 2:
-        return None
-    if storage.state == 0:
-        storage.mask, storage.state = np.zeros(storage.count, np.bool_), 1
-    storage._elements(dst)[lanes] = True
+    touched = np.zeros(values.shape[0], np.bool_)
+    touched[::16] = True
+    access.mark_where(dst, touched)
     return SKIPPED
 
 
