@@ -65,7 +65,7 @@ class World(SystemWorld):
         return dataclasses.replace(super().prepare(request, directory), agent=Speeds(json.loads(sys.argv[3])))
     def _machine(self): return None
 
-plan = Plan(None, 9, 5, 0.5, 0.5, 5, 0.7, (), 0.5)
+plan = Plan(None, 9, 5, 0.4, 0.4, 5, 0.4, (), 0.4)
 outside = Outside(World(), tell=lambda at_s, kind, text: print(text, file=sys.stderr, flush=True))
 runs = Path(sys.argv[2])
 try:
@@ -165,11 +165,13 @@ def test_a_better_server_is_found_proved_and_runs_alone(drive: Any, tmp_path: Pa
     assert "is not empty" in err
 
 
-def kill_and_resume(drive: Any, runs: Path, kills: int, seed: int) -> dict[str, Any]:
+def kill_and_resume(
+    drive: Any, runs: Path, kills: int, seed: int, speeds: tuple[float, ...] = (0.002, 0.02)
+) -> dict[str, Any]:
     """Kill the driver with -9 `kills` times at random moments, then let it finish."""
     chance = random.Random(seed)
     for _ in range(kills):
-        process = drive([0.002, 0.02])
+        process = drive(list(speeds))
         time.sleep(chance.uniform(0.8, 9.0))
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -177,7 +179,7 @@ def kill_and_resume(drive: Any, runs: Path, kills: int, seed: int) -> dict[str, 
         while (found := left_behind(runs) if runs.is_dir() else []) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert found == []
-    return finish(drive([0.002, 0.02]))
+    return finish(drive(list(speeds)))
 
 
 def whole(runs: Path, document: dict[str, Any]) -> None:
@@ -192,6 +194,10 @@ def whole(runs: Path, document: dict[str, Any]) -> None:
                 assert len(rows) % 2 == 0
         final = [row for row in view.measurements() if row.kind == "final"]
         assert len(final) == (10 if document["best"]["candidate"] != "c0" else 0)
+
+
+def test_killed_once_and_resumed(drive: Any, tmp_path: Path) -> None:
+    whole(tmp_path / "runs", kill_and_resume(drive, tmp_path / "runs", 1, 5, (0.002,)))
 
 
 @pytest.mark.slow

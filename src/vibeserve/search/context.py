@@ -14,7 +14,7 @@ from vibeserve.base.clock import Clock
 from vibeserve.base.randomness import derive_seed
 from vibeserve.search.journal import Journal
 from vibeserve.search.lab import Lab
-from vibeserve.search.plan import Plan
+from vibeserve.search.plan import WINDOW_OVERHEAD_S, Plan
 from vibeserve.search.servers import Servers
 from vibeserve.search.store import CandidateRow, DecisionRow, RunStore
 from vibeserve.search.workspace import Workspace
@@ -132,13 +132,26 @@ def history(run: Run, decisions: dict[str, DecisionRow]) -> tuple[Tried, ...]:
 
 
 def round_cost_s(run: Run) -> float:
-    """What the next round is expected to cost: the dearest of those that came to their pairs, else the plan's figure."""
-    whole = {row.round for row in run.store.decisions() if row.kind == "round" and row.pairs}
-    costs: dict[str, float] = {}
+    """What the next round is expected to cost: the dearest of those that came to their pairs, else the plan's figure.
+
+    Pairs against the reference are dear, since it is slow to warm up: they say nothing of pairs against a better
+    incumbent, for which the plan's figure stands until some have been measured.
+    """
+    whole = [row for row in run.store.decisions() if row.kind == "round" and row.pairs]
+    if not whole:
+        return run.plan.round_cost_s
+    spent: dict[str, list[float]] = {}
     for step in run.store.steps():
-        prefix, _, _ = step["key"].partition("/")
-        costs[prefix] = costs.get(prefix, 0.0) + step["took_s"]
-    return max((costs[f"r{number}"] for number in whole), default=run.plan.round_cost_s)
+        prefix, _, rest = step["key"].partition("/")
+        parts = spent.setdefault(prefix, [0.0, 0.0])
+        parts[rest.startswith("pair/")] += step["took_s"]
+    fixed_s = max(spent[f"r{row.round}"][0] for row in whole)
+    alike = [row for row in whole if (row.against == BASELINE) == (run.incumbent() == BASELINE)]
+    pairs_s = max(
+        (spent[f"r{row.round}"][1] / row.pairs * run.plan.pairs for row in alike),
+        default=2 * run.plan.pairs * (run.stretched_s(run.plan.window_s) + WINDOW_OVERHEAD_S),
+    )
+    return fixed_s + pairs_s
 
 
 def digest_of(value: Any) -> str:

@@ -89,7 +89,8 @@ def roofs_of(document: dict[str, Any]) -> list[svg.Roof]:
         peaks = {allowed[0]: single}
     first = peaks.get(allowed[0]) or 0.0
     higher = sorted(
-        (name for name in peaks if name not in allowed and peaks[name] > first), key=lambda name: peaks[name]
+        (name for name in peaks if name not in allowed and "float" in name and peaks[name] > first),
+        key=lambda name: peaks[name],
     )
     order = [*(name for name in allowed if name in peaks), *higher]
     return [svg.Roof(name, float(peaks[name]), bandwidth) for name in order if peaks[name]][:_MOST_ROOFS]
