@@ -171,9 +171,9 @@ def _always_greedy(model):
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
-        (_only_fresh_prompts, "exact"), (_streamed_other, "together-equals-alone"), (_stop_early, "stop"),
+        (_only_fresh_prompts, "exact"),
         *(pytest.param(*case, marks=pytest.mark.slow) for case in (
-            (_other_token, "exact"), (_only_long_prompts, "exact"), (_one_short, "exact"), (_text_beside_ids, "exact"),
+            (_streamed_other, "together-equals-alone"), (_stop_early, "stop"), (_other_token, "exact"), (_only_long_prompts, "exact"), (_one_short, "exact"), (_text_beside_ids, "exact"),
             (_streamed_other, "streamed-equals-whole"), (_stop_kept, "stop"), (_wrong_reason, "exact"),
         )),
     ],
@@ -185,6 +185,7 @@ def test_a_server_that_says_something_else_fails(check, reference, model, change
     assert any(c["ok"] is False and c["name"].split("/")[0] == kind for c in cases.values()), text
 
 
+@pytest.mark.slow
 def test_the_first_differing_token_and_both_texts_are_shown(check, reference, model):
     with running(reference, _generate(model, _other_token)) as url:
         _, cases, _ = check(url)
