@@ -44,21 +44,66 @@ def gated_delta_rule(q, k, v, g, beta, state):
         nisa.activation(dst=decays, op=nl.exp, data=decays)
         results = nl.ndarray((1, chunk.size, width), dtype=nl.float32, buffer=nl.sbuf)
         for t in range(chunk.size):
-            nisa.tensor_scalar(dst=s, data=s, op0=nl.multiply, operand0=decays[0:depth, t : t + 1])
-            recalled = nl.ndarray((1, width), dtype=nl.float32, buffer=nl.psum)
-            nisa.nc_matmul(dst=recalled, stationary=k_t[0:depth, t : t + 1], moving=s)
-            error = nl.ndarray((1, width), dtype=nl.float32, buffer=nl.sbuf)
-            nisa.tensor_tensor(dst=error, data1=values[0:1, t, 0:width], data2=recalled, op=nl.subtract)
-            nisa.tensor_scalar(dst=error, data=error, op0=nl.multiply, operand0=rates[0:1, t, 0:1])
-            update = nl.ndarray((depth, width), dtype=nl.float32, buffer=nl.psum)
-            nisa.nc_matmul(dst=update, stationary=keys[0:1, t, 0:depth], moving=error)
-            nisa.tensor_tensor(dst=s, data1=s, data2=update, op=nl.add)
-            read = nl.ndarray((1, width), dtype=nl.float32, buffer=nl.psum)
-            nisa.nc_matmul(dst=read, stationary=q_t[0:depth, t : t + 1], moving=s)
-            nisa.activation(dst=results[0:1, t, 0:width], op=nl.copy, data=read)
+            token = (q_t, k_t, keys, values, rates, decays, t)
+            correct_and_read(s, results[0:1, t, 0:width], token)
         nisa.dma_copy(dst=out[span, 0:width].expand_dim(0), src=results)
     nisa.dma_copy(dst=new_state, src=s)
     return out, new_state
+
+
+@nki.jit
+def gated_delta_step(q, k, v, g, beta, state):
+    """One token of many heads: the rule of `gated_delta_rule` once for each head.
+
+    Args:
+        q, k: [N, d] float32 in HBM, N and d at most 128.
+        v: [N, dv] float32 in HBM, dv at most 512.
+        g, beta: (N,) float32 in HBM.
+        state: [N, d, dv] float32 in HBM.
+
+    Returns:
+        o [N, dv] and the new states [N, d, dv], float32 in HBM.
+    """
+    heads, depth = q.shape
+    width = v.shape[1]
+    kernel_assert(heads <= P and depth <= P and width <= 512, f"{heads} states of {depth} x {width}")
+    assert_shape(k, (heads, depth), "k")
+    assert_shape(state, (heads, depth, width), "state")
+    out = nl.ndarray((heads, width), dtype=nl.float32, buffer=nl.shared_hbm)
+    new_state = nl.ndarray((heads, depth, width), dtype=nl.float32, buffer=nl.shared_hbm)
+    q_t, k_t = transposed(q), transposed(k)
+    keys, values = on_one_partition(k), on_one_partition(v)
+    rates = on_one_partition(beta.reshape((heads, 1)))
+    decays = nl.ndarray((depth, heads), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=decays, src=g.reshape((1, heads)).broadcast(0, depth))
+    nisa.activation(dst=decays, op=nl.exp, data=decays)
+    results = nl.ndarray((1, heads, width), dtype=nl.float32, buffer=nl.sbuf)
+    for head in range(heads):
+        s = nl.ndarray((depth, width), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=s, src=state[head])
+        token = (q_t, k_t, keys, values, rates, decays, head)
+        correct_and_read(s, results[0:1, head, 0:width], token)
+        nisa.dma_copy(dst=new_state[head], src=s)
+    nisa.dma_copy(dst=out.expand_dim(0), src=results)
+    return out, new_state
+
+
+def correct_and_read(s, result, token):
+    """Decay and correct the state s [d, dv] for column t of the token's tiles, and put S^T q into `result` [1, dv]."""
+    q_t, k_t, keys, values, rates, decays, t = token
+    depth, width = s.shape
+    nisa.tensor_scalar(dst=s, data=s, op0=nl.multiply, operand0=decays[0:depth, t : t + 1])
+    recalled = nl.ndarray((1, width), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_matmul(dst=recalled, stationary=k_t[0:depth, t : t + 1], moving=s)
+    error = nl.ndarray((1, width), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_tensor(dst=error, data1=values[0:1, t, 0:width], data2=recalled, op=nl.subtract)
+    nisa.tensor_scalar(dst=error, data=error, op0=nl.multiply, operand0=rates[0:1, t, 0:1])
+    update = nl.ndarray((depth, width), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_matmul(dst=update, stationary=keys[0:1, t, 0:depth], moving=error)
+    nisa.tensor_tensor(dst=s, data1=s, data2=update, op=nl.add)
+    read = nl.ndarray((1, width), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_matmul(dst=read, stationary=q_t[0:depth, t : t + 1], moving=s)
+    nisa.activation(dst=result, op=nl.copy, data=read)
 
 
 def transposed(x):

@@ -14,6 +14,12 @@ def gated_delta_rule(q, k, v, g, beta, state):
     return out, s
 
 
+def gated_delta_step(q, k, v, g, beta, state):
+    """The rule once for each head."""
+    pairs = [gated_delta_rule(*(a[h : h + 1] for a in (q, k, v, g, beta)), state[h]) for h in range(len(q))]
+    return np.concatenate([out for out, _ in pairs]), np.stack([s for _, s in pairs])
+
+
 def prepare(kernel, inputs):
     """Keys of length one, decays below zero, rates between 0 and 1, as in a model."""
     k = inputs["k"] / np.linalg.norm(inputs["k"], axis=1, keepdims=True)
