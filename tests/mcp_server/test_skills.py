@@ -98,3 +98,9 @@ def test_cli(cli, tmp_path, monkeypatch):
         assert not list((tmp_path / place).glob("*"))
     assert cli("skills", "uninstall")[0] == 2
     assert cli("skills", "install", "--agent", "nobody")[0] == 2
+
+
+def test_front_matter_that_is_not_yaml_is_named(source):
+    (source / "beta" / "SKILL.md").write_text("---\nname: beta\ndescription: Use it: now.\n---\n")
+    with pytest.raises(InputError, match=r"beta.SKILL\.md: front matter is not YAML: .*column"):
+        room.skills(source)

@@ -18,7 +18,7 @@ FAR = -30000.0
 
 
 @nki.jit
-def attention_backward(q, k, v, out, d_out, lse, causal=False, window=0, scale=0.0):
+def attention_backward(q, k, v, out, d_out, lse, bounds=None, sink=None, causal=False, window=0, scale=0.0):
     """Gradients of softmax(scale q^T k) v, tile by tile.
 
     With P = exp(scale q^T k - lse) and D[i] = sum over d of out[d, i] d_out[d, i]: dv = d_out P, dS = P (d_out^T v - D),
@@ -28,12 +28,16 @@ def attention_backward(q, k, v, out, d_out, lse, causal=False, window=0, scale=0
         q, out, d_out: [B, H, d, S] in HBM, d at most 128, float, S a multiple of 128.
         k, v: [B, G, d, S] in HBM; H is a multiple of G.
         lse: [B, H, S] float32 in HBM: log of the sum of exp of the scaled scores.
+        bounds: [B, S, 2] float32 in HBM or None: key j counts for query i where bounds[i, 0] <= j < bounds[i, 1] (packed
+            sequences), at least one for each query.
+        sink: (H,) float32 in HBM or None: a logit more in each row's sum, which has no value; lse holds it too.
         causal: key j counts for query i where j <= i.
         window: with causal: only where i - j < window; 0 for all.
         scale: of the scores; 0 for 1 / sqrt(d).
 
     Returns:
-        dq [B, H, d, S], dk and dv [B, G, d, S] in HBM, dtype of q. Pairs of batch and kv head are split over the cores.
+        dq [B, H, d, S], dk and dv [B, G, d, S] in HBM, dtype of q. Pairs of batch and kv head are split over the cores. With
+        a sink also its gradient by batch, [B, H] float32.
     """
     batch, heads, depth, length = q.shape
     groups = k.shape[1]
@@ -47,6 +51,7 @@ def attention_backward(q, k, v, out, d_out, lse, causal=False, window=0, scale=0
     dq = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     dk = nl.ndarray(k.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     dv = nl.ndarray(v.shape, dtype=q.dtype, buffer=nl.shared_hbm)
+    d_sink = nl.ndarray((batch, heads), dtype=nl.float32, buffer=nl.shared_hbm)
     _, cores, core = get_program_sharding_info()
     share = heads // groups
     for pair in range(core, batch * groups, cores):
@@ -61,15 +66,22 @@ def attention_backward(q, k, v, out, d_out, lse, causal=False, window=0, scale=0
             query, gradient, result = load(q[item, head]), load(d_out[item, head]), load(out[item, head])
             query_rows, gradient_rows = transposed_tiles(query), transposed_tiles(gradient)
             result_rows = transposed_tiles(result)
+            sink_sum = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.memset(dst=sink_sum, value=0.0)
             for i in range(length // P):
                 statistics = row_statistics(lse[item, head, i * P : (i + 1) * P], gradient_rows[i], result_rows[i])
+                if sink != None:
+                    add_sink(sink_sum, sink[head : head + 1], statistics)
+                edges = None
+                if bounds != None:
+                    edges = load(bounds[item, i * P : (i + 1) * P, 0:2])
                 dq_sum = nl.ndarray((depth, P), dtype=nl.float32, buffer=nl.psum)
                 for j in range(i + 1 if causal else length // P):
                     offset = (i - j) * P
                     if window > 0 and offset - (P - 1) >= window:
                         continue
                     rows, columns = slice(i * P, (i + 1) * P), slice(j * P, (j + 1) * P)
-                    limits = (causal, window, offset)
+                    limits = (causal, window, offset, edges, j * P)
                     weights = probabilities(query[0:depth, rows], key[0:depth, columns], statistics[0], scale, limits)
                     d_scores = score_gradient(
                         gradient[0:depth, rows], value[0:depth, columns], weights, statistics[1], scale
@@ -82,13 +94,17 @@ def attention_backward(q, k, v, out, d_out, lse, causal=False, window=0, scale=0
                 final = nl.ndarray((depth, P), dtype=q.dtype, buffer=nl.sbuf)
                 interleave_copy(final, dq_sum, index=i)
                 nisa.dma_copy(dst=dq[item, head, 0:depth, i * P : (i + 1) * P], src=final)
+            if sink != None:
+                store_total(d_sink[item, head : head + 1], sink_sum)
         store_transposed(dk[item, group], dk_sum)
         store_transposed(dv[item, group], dv_sum)
+    if sink != None:
+        return dq, dk, dv, d_sink
     return dq, dk, dv
 
 
 def load(x):
-    """A [d, S] head in SBUF."""
+    """A piece of HBM in SBUF."""
     tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=tile, src=x)
     return tile
@@ -119,7 +135,7 @@ def row_statistics(lse, gradient, result):
 
 def probabilities(query, key, negative, scale, limits):
     """exp(scale q^T k - lse) of a tile, zero where a key does not count, in the dtype of q."""
-    causal, window, offset = limits
+    causal, window, offset, edges, first_key = limits
     product = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.psum)
     nisa.nc_matmul(dst=product, stationary=query, moving=key)
     scores = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.sbuf)
@@ -128,6 +144,8 @@ def probabilities(query, key, negative, scale, limits):
         select(scores, 1, offset)
     if window > 0 and offset + P > window:
         select(scores, -1, window - 1 - offset)
+    if edges != None:
+        keep_between(scores, edges, first_key)
     weights = nl.ndarray((P, P), dtype=query.dtype, buffer=nl.sbuf)
     nisa.activation(dst=weights, op=nl.exp, data=scores, bias=negative)
     return weights
@@ -144,6 +162,41 @@ def select(scores, sign, offset):
         cmp_op=nl.greater_equal,
         offset=offset,
     )
+
+
+def keep_between(scores, edges, first_key):
+    """Put scores far below where the key is not in [edges[p, 0], edges[p, 1])."""
+    columns = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.iota(dst=columns, pattern=[[1, P]], offset=first_key)
+    below = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_scalar(dst=below, data=columns, op0=nl.less, operand0=edges[0:P, 0:1], op1=nl.multiply, operand1=FAR)
+    above = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_scalar(
+        dst=above, data=columns, op0=nl.greater_equal, operand0=edges[0:P, 1:2], op1=nl.multiply, operand1=FAR
+    )
+    nisa.tensor_tensor(dst=scores, data1=scores, data2=below, op=nl.add)
+    nisa.tensor_tensor(dst=scores, data1=scores, data2=above, op=nl.add)
+
+
+def add_sink(total, sink, statistics):
+    """total -= exp(sink - lse) D, the share of 128 queries in the sink's gradient."""
+    logit = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=logit, src=sink.reshape((1, 1)).broadcast(0, P))
+    share = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.activation(dst=share, op=nl.exp, data=logit, bias=statistics[0])
+    nisa.tensor_tensor(dst=share, data1=share, data2=statistics[1], op=nl.multiply)
+    nisa.tensor_tensor(dst=total, data1=total, data2=share, op=nl.subtract)
+
+
+def store_total(target, total):
+    """The sum of a (P, 1) tile over its partitions, to one element in HBM."""
+    ones = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=ones, value=1.0)
+    product = nl.ndarray((1, 1), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_matmul(dst=product, stationary=total, moving=ones)
+    result = nl.ndarray((1, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=result, src=product)
+    nisa.dma_copy(dst=target.reshape((1, 1)), src=result)
 
 
 def score_gradient(gradient, value, weights, statistic, scale):

@@ -44,7 +44,7 @@ def skills(source: Path | None = None) -> list[Skill]:
     found = []
     for path in sorted((source or packaged("skills")).glob("*/SKILL.md")):
         front = _FRONT.match(path.read_text(encoding="utf-8"))
-        fields = _fields(front.group(1)) if front else {}
+        fields = _fields(path, front.group(1)) if front else {}
         if fields.get("name") != path.parent.name or not fields.get("description"):
             raise InputError(
                 f"{path}: front matter needs 'name: {path.parent.name}' and a description", hint="mend the skill"
@@ -53,10 +53,16 @@ def skills(source: Path | None = None) -> list[Skill]:
     return found
 
 
-def _fields(text: str) -> dict[str, str]:
+def _fields(path: Path, text: str) -> dict[str, str]:
     import yaml
 
-    loaded = yaml.safe_load(text)
+    try:
+        loaded = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(
+            f"{path}: front matter is not YAML: {' '.join(str(error).split())}",
+            hint="quote a value that has ': ' in it",
+        ) from error
     return {str(key): str(value) for key, value in loaded.items()} if isinstance(loaded, dict) else {}
 
 
