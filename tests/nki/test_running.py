@@ -283,3 +283,20 @@ print("holds")
     done = run("run", script(host))
     assert done.returncode == 0, done.stderr
     assert "holds" in done.stdout
+
+
+def test_a_library_finds_no_torch_xla_where_a_script_does(script, run, tmp_path):
+    """Libraries take an importable torch_xla for an accelerator; the stand-in is for the kernel's own script."""
+    pytest.importorskip("torch")
+    library = tmp_path / "site-packages" / "looks_for_an_accelerator.py"
+    library.parent.mkdir()
+    library.write_text("try:\n    import torch_xla.runtime\n    found = True\nexcept ImportError:\n    found = False\n")
+    done = run(
+        "run",
+        script(
+            f"import sys\nsys.path.insert(0, {str(library.parent)!r})\nimport looks_for_an_accelerator as library\n"
+            "import torch_xla.core.xla_model as xm\nprint(library.found, xm.xla_device())\n"
+        ),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("False ")

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -44,6 +45,8 @@ class Finder:
         if root not in self.roots:
             return None
         if root == "torch_xla":
+            if _asked_by_a_library():
+                return None
             from vibeserve.nki.shim import xla as tables
         elif root == "nkilib":
             from vibeserve.nki.shim import nkilib as tables  # type: ignore[no-redef]
@@ -52,6 +55,18 @@ class Finder:
         if name not in tables.MODULES:
             return None
         return importlib.machinery.ModuleSpec(name, Loader(root), origin="vibeserve.nki.shim", is_package=True)  # type: ignore[arg-type]
+
+
+def _asked_by_a_library() -> bool:
+    """Whether the import stands in an installed package: those look whether an accelerator is there, and none is."""
+    frame = sys._getframe(2)
+    while frame.f_back and (frame.f_globals.get("__name__") or "").partition(".")[0] in (
+        "importlib",
+        "_frozen_importlib",
+    ):
+        frame = frame.f_back
+    parts = Path(frame.f_code.co_filename).parts
+    return "site-packages" in parts or "dist-packages" in parts
 
 
 def install(*, force: bool | None = None) -> bool:
