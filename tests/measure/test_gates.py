@@ -113,6 +113,16 @@ def test_an_old_result_is_never_taken_for_a_new_one(script_bundle, tmp_path):
     assert not result.ok
 
 
+def test_paths_from_here_hold_in_the_scripts_own_directory(script_bundle, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("model").mkdir()
+    code = "import os\nassert os.path.isdir(args.model_dir)\nwrite({'passed': True, 'output_tokens_per_s': 1.0})"
+    bundle = script_bundle(program(code))
+    checked = run_checker(bundle, URL, Path("model"), output=Path("check.json"))
+    measured = run_benchmark(bundle, URL, Path("model"), seed=1, output=Path("bench.json"))
+    assert (checked.ok, measured.value) == (True, 1.0), (checked.detail, measured.detail)
+
+
 BENCHMARK_CASES = [
     ({"output_tokens_per_s": 12.5, "failed": 0}, 12.5, ""),
     ({"output_tokens_per_s": 3}, 3.0, ""),

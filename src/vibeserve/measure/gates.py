@@ -84,7 +84,7 @@ def run_checker(
     Exit 0 with `"passed": true` passes; exit 1 with `"passed": false` fails; everything else did not run: exit 2, any
     other code, no JSON, JSON that contradicts the exit code, or no end within the bundle's time.
     """
-    flags = [("--url", url), ("--model-dir", str(model_dir)), ("--output-json", str(output))]
+    flags = [("--url", url), *_paths(model_dir, output)]
     if seed is not None:
         flags.append(("--seed", str(seed)))
     ran = _run_script(
@@ -122,7 +122,7 @@ def run_benchmark(
     The window is asked for by `--window`; of a benchmark that does not know it, by `--duration`.
     The value is the bundle's metric: a top-level finite number of that name in the JSON.
     """
-    flags = [("--url", url), ("--model-dir", str(model_dir)), ("--output-json", str(output)), ("--seed", str(seed))]
+    flags = [("--url", url), *_paths(model_dir, output), ("--seed", str(seed))]
     flags.append(("--fresh-seed", str(derive_seed(seed, "fresh") % 2**31)))
     if window_s is not None:
         flags.append(("--window", f"{window_s:g}"))
@@ -171,6 +171,11 @@ class _Ran:
         if self.exit_code == 2:
             return f"{self.name} could not run: {said or 'it said nothing'}"
         return f"{self.name} ended with exit code {self.exit_code}: {said or 'it said nothing'}"
+
+
+def _paths(model_dir: Path, output: Path) -> list[tuple[str, str]]:
+    """The flags that name paths; absolute, since a script runs in its own directory."""
+    return [("--model-dir", str(model_dir.absolute())), ("--output-json", str(output.absolute()))]
 
 
 def _run_script(
