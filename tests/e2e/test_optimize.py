@@ -218,13 +218,15 @@ def test_killed_a_hundred_times_and_resumed(drive: Any, tmp_path: Path) -> None:
 
 
 def test_the_command_line_on_a_model_that_nothing_builds(bundle: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, "VIBESERVE_RUNS_DIR": str(tmp_path / "runs")}
+    environment = {**os.environ, "VIBESERVE_RUNS_DIR": "runs"}  # from here, as without the variable
     toml = bundle / "bundle.toml"
     toml.write_text(toml.read_text().replace("text -> text", "text -> image"))
 
     def run(*words: str) -> tuple[int, str, str]:
         argv = [sys.executable, "-m", "vibeserve.cli.main", *words]
-        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=250, check=False)
+        done = subprocess.run(
+            argv, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False
+        )
         return done.returncode, done.stdout, done.stderr
 
     code, out, err = run("optimize", str(bundle), "--budget", "30s", "--json", "--require-improvement")

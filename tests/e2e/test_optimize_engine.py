@@ -21,9 +21,9 @@ from vibeserve.measure import free_port
 CHAT = Path(__file__).parents[2] / "examples" / "model-serving" / "smollm2-135m-cpu-chat"
 
 
-def run(*words: str, timeout_s: float = 1500) -> tuple[int, str, str]:
+def run(*words: str, timeout_s: float = 1500, cwd: Path | None = None) -> tuple[int, str, str]:
     argv = [sys.executable, "-m", "vibeserve.cli.main", *words]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s, check=False)
+    done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=timeout_s, check=False)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -108,8 +108,8 @@ def answers(directory: Path, model: Path) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_the_playbook_builds_a_better_server_that_runs_alone(tiny: Path, tmp_path: Path) -> None:
-    runs = str(tmp_path / "runs")
-    code, out, err = run("optimize", str(tiny), "--budget", "4m", "--rounds", "1", "--runs-dir", runs, "--json")
+    words = ("optimize", str(tiny), "--budget", "4m", "--rounds", "1", "--runs-dir", "runs", "--json")
+    code, out, err = run(*words, cwd=tmp_path)
     assert code == 0, err[-3000:]
     document = json.loads(out)
     first = document["rounds"][1]

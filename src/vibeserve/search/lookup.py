@@ -35,11 +35,11 @@ def find(text: str, folder: Path | None = None) -> Found:
 
 
 def _directory(name: str, folder: Path | None) -> Path | None:
-    base = folder or runs_dir()
+    base = (folder or runs_dir()).absolute()  # servers, scripts and git work in directories of their own
     if name == "latest":
         known = _directories(base)
         return known[-1] if known else None
-    for place in (base / name, Path(name)):
+    for place in (base / name, Path(name).absolute()):
         if name and (place / "run.db").is_file():
             return place
     return None

@@ -67,6 +67,7 @@ def begin(request: Request, runs: Path, outside: Outside, plan: Plan | None = No
     `plan` None is made from the request's budget and rounds.
     """
     plan = plan or make_plan(request.budget_s, request.rounds)
+    runs = runs.absolute()  # servers, scripts and git work in directories of their own
     started = outside.clock.now()
     slug = re.sub(r"[^a-z0-9-]+", "-", Path(request.bundle or request.ref or "run").resolve().name.lower()).strip("-")
     directory = _new_directory(runs, f"{started:%Y%m%d-%H%M%S}-{slug or 'run'}")
