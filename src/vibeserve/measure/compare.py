@@ -19,7 +19,7 @@ from vibeserve.measure.servers import Server, at_rest, wait_until_idle
 from vibeserve.measure.statistics import MIN_PAIRS, paired_ratio, screen_rejects
 from vibeserve.targets.types import Bundle
 
-DEFAULT_PAIRS = 6
+DEFAULT_PAIRS = 8  # finds a gain of 5 % in more than 80 % of cases on the recorded noise of a quiet virtual machine
 DEFAULT_WINDOW_S = 15.0
 SCREEN_PAIRS = 2
 SCREEN_WINDOW_S = 5.0
