@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from vibeserve.base.errors import CheckError, MissingError
 from vibeserve.cli.output import JsonFlag, note, print_json, print_table
+from vibeserve.cli.profile_store import DataPath
 
 
 def simulate(
@@ -20,6 +21,17 @@ def simulate(
     lnc: Annotated[int | None, typer.Option(help="Cores of the launch: 1 or 2.")] = None,
     timing: Annotated[bool, typer.Option("--timing", help="Time it on the device's model.")] = False,
     profile: Annotated[str | None, typer.Option(help="Save a profile under this name.")] = None,
+    data_path: DataPath = None,
+    schedule: Annotated[
+        str, typer.Option(help="program: each engine in program order; list: independent instructions may pass.")
+    ] = "program",
+    shape_only: Annotated[
+        bool, typer.Option("--shape-only", help="Leave the arithmetic out: for big shapes. The values mean nothing.")
+    ] = False,
+    timing_params: Annotated[
+        Path | None, typer.Option("--timing-params", help="A TOML file of constants that take the places of ours.")
+    ] = None,
+    sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Say what each unsure constant is worth.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Reports (uninitialised reads, races) fail.")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="Print one line for each instruction on stderr.")] = False,
     seed: Annotated[int, typer.Option(help="Of the made inputs.")] = 0,
@@ -29,10 +41,12 @@ def simulate(
     from vibeserve.nki.errors import KernelError, NotSimulatedError
     from vibeserve.nki.running import simulate_case
 
-    if (timing or profile) and importlib.util.find_spec("vibeserve.nki.timing") is None:
-        raise MissingError(
-            "the timing model is not built yet in this version", hint="without --timing the values are simulated"
-        )
+    model: dict[str, Any] = {}
+    if timing or profile:
+        model = {
+            "mode": schedule, "shape_only": shape_only, "override": timing_params, "data_path": data_path,
+            "sensitivity": sensitivity,
+        }  # fmt: skip
     try:
         report = simulate_case(
             kernel,
@@ -44,6 +58,7 @@ def simulate(
             seed=seed,
             timing=timing,
             profile=profile,
+            **model,
         )
     except NotSimulatedError as error:
         raise MissingError(
@@ -65,6 +80,11 @@ def _show(report: dict[str, Any], json: bool) -> None:
     print_table(
         ("output", "shape", "dtype"), [(i, list(o["shape"]), o["dtype"]) for i, o in enumerate(report["outputs"])]
     )
+    if "latency_s" in report:
+        from vibeserve.nki.timing.card import text
+
+        for line in text(report):
+            print(line)
     note(f"{report['kernel']} on {report['target']}, LNC {report['lnc']}: {report['instructions']} instructions")
     for finding in report["findings"]:
         note(f"{finding['file']}:{finding['line']}: {finding['message']}")

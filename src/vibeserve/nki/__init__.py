@@ -21,7 +21,7 @@ from typing import Any
 _HOMES = {
     "Kernel": "kernel", "KernelError": "errors", "NkiValidationError": "errors", "NotSimulatedError": "errors",
     "Observer": "observe", "Record": "observe", "Simulation": "kernel", "compare": "comparison", "jit": "kernel",
-    "simulate": "kernel", "simulate_ranks": "kernel", "stages": "comparison",
+    "profile": "timing", "simulate": "kernel", "simulate_ranks": "kernel", "stages": "comparison",
 }  # fmt: skip
 
 __all__ = [*_HOMES]  # noqa: PLE0604

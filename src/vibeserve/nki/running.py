@@ -229,8 +229,13 @@ def simulate_case(
     seed: int = 0,
     timing: bool = False,
     profile: str | None = None,
+    **model: Any,
 ) -> dict[str, Any]:
-    """Run FILE:KERNEL on the inputs given, those of inputs.toml filling in; returns the document of `nki simulate`."""
+    """Run FILE:KERNEL on the inputs given, those of inputs.toml filling in; returns the document of `nki simulate`.
+
+    `timing` (or a `profile` name to save) adds the figures of the timing model, `model` being its options (mode,
+    shape_only, override, data_path, sensitivity).
+    """
     kernel, path = load_kernel(where)
     name = where.rpartition(":")[2]
     case = default_case(path, name)
@@ -244,13 +249,16 @@ def simulate_case(
     made = kernels.as_kernel(kernel)
     cores = lnc if lnc is not None else (None if made.grid is not None else case.lnc)
     watcher = LaunchObserver()
-    run = kernels.simulate(made, target=chosen, lnc=cores, strict=strict, trace=trace, observers=(watcher,))
+    watching: dict[str, Any] = {"strict": strict, "trace": trace, "observers": (watcher,)}
+    document: dict[str, Any] = {}
     if timing or profile:
-        from vibeserve.nki import timing as model
+        from vibeserve.nki.timing import simulate_timed
 
-        document, result = model.simulate_timed(made, arguments, target=chosen, lnc=cores, profile=profile)
+        document, result = simulate_timed(
+            made, arguments, target=chosen, lnc=cores, profile=profile, **watching, **model
+        )
     else:
-        document, result = {}, run(**arguments)
+        result = kernels.simulate(made, target=chosen, lnc=cores, **watching)(**arguments)
     outputs = [value for value in (result if isinstance(result, tuple | list) else (result,)) if value is not None]
     launch = watcher.launches[-1] if watcher.launches else Launch(chosen or "", cores or 1)
     return {

@@ -1,0 +1,99 @@
+"""The page for a person: the lines that hold the kernel up, where it stands on the roofline, and what to try."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vibeserve.nki.timing.run import Timed, peak_flops_per_s
+
+_MANY_WAITS = 0.25
+
+
+def lines_of_interest(run: Timed, most: int = 8) -> list[dict[str, Any]]:
+    """Kernel lines by the time that they keep an engine busy (seconds, summed over the cores), longest first."""
+    found: dict[tuple[str, int, str], list[float]] = {}
+    for op in run.ops:
+        moved = run.schedule.moved.get(op.index)
+        engine = "dma" if moved else op.engine
+        lasted = (moved.last - moved.first) if moved else (op.end - op.start)
+        row = found.setdefault((op.place.file, op.place.line, engine), [0.0, 0.0, 0])
+        row[0] += lasted * 1e-12
+        row[1] += op.wait * 1e-12
+        row[2] += 1
+    ordered = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))[:most]
+    return [
+        {"file": file, "line": line, "engine": engine, "busy_s": busy, "wait_s": waited, "count": int(count)}
+        for (file, line, engine), (busy, waited, count) in ordered
+    ]
+
+
+def bounds_s(run: Timed, found: dict[str, Any]) -> dict[str, float]:
+    """Least times: arithmetic at the peak of the cores used, and HBM bytes at the DMA engines' full rate."""
+    bandwidth = run.lnc * run.params["dma.engines"] * run.params["dma.bytes_per_ns"] * 1e9
+    bandwidth = min(bandwidth, run.params["machine.hbm_bytes_per_ns"] * 1e9)
+    return {
+        "compute": found["flops"] / peak_flops_per_s(run),
+        "memory": (found["hbm_read_bytes"] + found["hbm_write_bytes"]) / bandwidth,
+    }
+
+
+def advice(run: Timed, found: dict[str, Any]) -> list[str]:
+    """What the figures suggest, each with the figure it rests on; nothing where they suggest nothing."""
+    said = []
+    engines = {name: row["utilization"] for name, row in found["engines"].items()}
+    busiest = max(engines, key=lambda name: engines[name])
+    if engines[busiest] < 0.6 and found["latency_s"]:
+        said.append(
+            f"no engine is busy for more than {engines[busiest]:.0%} of the time ({busiest}): instructions wait for one "
+            "another. Work on independent tiles between a load and its use, or use two buffers."
+        )
+    elif busiest != "tensor":
+        said.append(
+            f"the {busiest} engine is busy for {engines[busiest]:.0%} of the time: it is what bounds the kernel."
+        )
+    sizes = [(moved.plan.packet_bytes, moved.plan.bytes) for moved in run.schedule.moved.values() if moved.plan.bytes]
+    total = sum(size for _, size in sizes)
+    small = sum(size for packet, size in sizes if packet < 512)
+    if total and small / total > _MANY_WAITS:
+        said.append(
+            f"{small / total:.0%} of the DMA bytes go in packets under 512 bytes, whose cost is mostly fixed: make the "
+            "contiguous run longer (2 KiB or more)."
+        )
+    flops, transposes = found["flops"], found["transpose_flops"]
+    if transposes > 0.1 * max(flops, 1):
+        said.append(
+            f"transposes are {transposes / (flops + transposes):.0%} of the Tensor Engine's work: load with dma_transpose, "
+            "or keep the operand in the layout that the next matmul takes."
+        )
+    cold = [op for op in run.ops if op.engine == "tensor"]
+    if cold and not run.schedule.warm and run.params["clock_ghz.tensor_cold"] < run.params["clock_ghz.tensor"]:
+        said.append(
+            "the Tensor Engine never leaves half clock: it is not busy for a whole window of "
+            f"{run.params['tensor_warmup.window_ns'] / 1000:.1f} µs."
+        )
+    return said
+
+
+def text(found: dict[str, Any]) -> list[str]:
+    """The card as lines of text, from the document of `nki simulate --timing`."""
+    share = found["mfu"]
+    lines = [
+        f"latency      {found['latency_s'] * 1e6:,.1f} µs (simulated; not verified on hardware; schedule: {found['schedule']})",
+        f"work         {found['flops']:,} FLOP of matmuls, {found['transpose_flops']:,} of transposes",
+        f"HBM          {found['hbm_read_bytes']:,} B read, {found['hbm_write_bytes']:,} B written",
+        f"intensity    {found['intensity']:,.1f} FLOP/B" if found["intensity"] is not None else "intensity    –",
+        f"MFU          {share:.1%} of the bf16 peak of the cores used" if share is not None else "MFU          –",
+        "engines      " + ", ".join(f"{name} {row['utilization']:.0%}" for name, row in found["engines"].items()),
+        f"memory       SBUF {found['sbuf_peak_bytes_per_partition']:,} B a partition at most, PSUM {found['psum_peak_banks']} banks",
+    ]
+    for row in found.get("lines", [])[:5]:
+        place = f"{row['file'].rpartition('/')[2]}:{row['line']}"
+        lines.append(
+            f"line         {place}: {row['engine']} {row['busy_s'] * 1e6:,.1f} µs in {row['count']} instructions"
+        )
+    lines.extend(f"try          {said}" for said in found.get("advice", []))
+    for row in found.get("sensitivity", [])[:5]:
+        lines.append(
+            f"leans on     {row['constant']} ({row['mark']}): {row['halved'] * 100:+.1f} % halved, {row['doubled'] * 100:+.1f} % doubled"
+        )
+    return lines

@@ -1,0 +1,380 @@
+"""The schedule as the tables of a profile: what a simulator can know, with the kernel's line on every row.
+
+Columns that only hardware knows (instruction fetch, throttling by power, driver versions, …) are null. Times are whole ns
+from the profile's start, the device's start-up before the first instruction included.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vibeserve.nki.observe import Operand
+from vibeserve.nki.timing.ops import Op, free_elements, is_transpose, opcode_of, role
+from vibeserve.nki.timing.run import Timed
+from vibeserve.nki.timing.transfers import QUEUES
+from vibeserve.profiles import schema
+from vibeserve.profiles.profile import Profile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ENGINES = {"tensor": "Tensor", "vector": "Vector", "scalar": "Scalar", "gpsimd": "GpSimd", "sync": "Sync"}
+_DMA_ID = 1 << 40
+_FIRST_ENGINE = 64
+_PACKET_ROWS = 2_000_000
+
+
+def profile(timed: Timed, name: str) -> Profile:
+    """The profile of a timed run."""
+    start_ns = round(timed.params["overhead_ns.start"])
+    rows = [row for op in timed.ops for row in _rows(op, timed, start_ns)]
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    tables = {
+        "Instruction": schema.build("Instruction", {k: [r.get(k) for r in rows] for k in keys}, rows=len(rows)),
+        "DmaPacket": _packets(timed, start_ns),
+        "DmaPacketAggregated": _transfers(timed, start_ns),
+        "Flow": _flow(timed),
+        "TensorInfo": _tensors(timed),
+        "DmaQueuesInfo": _queues(timed),
+        "Throttle": _throttle(timed, start_ns),
+        "Warning": schema.build(
+            "Warning", {"message": ["simulated; not verified on hardware"], "category": ["simulation"]}, rows=1
+        ),
+        "Metadata": schema.build("Metadata", _metadata(timed, name), rows=1),
+    }
+    return Profile(name, tables, None, {"source": "simulator", "provenance": "simulated"})
+
+
+def _ns(ps: int, start_ns: int) -> int:
+    return ps // 1000 + start_ns
+
+
+def _location(op: Op) -> str | None:
+    return f"{op.place.file}:{op.place.line}" if op.place.line else None
+
+
+def _partition_bytes(op: Op, region: str, write: bool) -> int:
+    """Bytes of one partition, as the device tool counts the engines' rows."""
+    return sum(free_elements(o) * o.itemsize for o in op.record.operands if o.region == region and o.write == write)
+
+
+def _base(op: Op, timed: Timed, start_ns: int) -> dict[str, Any]:
+    trigger = timed.schedule.moved[op.index].plan.trigger if op.index in timed.schedule.moved else op.engine
+    start, end = _ns(op.start, start_ns), _ns(op.end, start_ns)
+    return {
+        "start_ts": start,
+        "end_ts": end,
+        "duration_ns": end - start,
+        "engine": _ENGINES.get(trigger, "Sync"),
+        "pcore_idx": op.core,
+        "opcode": opcode_of(op),
+        "operands": _operands(op),
+        "id": op.index * 2 + 1,
+        "pc": op.index,
+        "bir_id": f"sg{op.core:04d}:{op.index}",
+        "kernel_instruction_name": op.record.name,
+        "evt_wait_time_ns": op.wait // 1000,
+        "bir_debug_info_source_location": _location(op),
+        "nki_source_location": _location(op),
+        "hbm_read_bytes": op.hbm_read,
+        "hbm_write_bytes": op.hbm_write,
+        "sbuf_read_bytes": _partition_bytes(op, "sbuf", False),
+        "sbuf_write_bytes": _partition_bytes(op, "sbuf", True),
+        "psum_read_bytes": _partition_bytes(op, "psum", False),
+        "psum_write_bytes": _partition_bytes(op, "psum", True),
+        "spill_save_bytes": 0,
+        "spill_reload_bytes": 0,
+    }
+
+
+def _rows(op: Op, timed: Timed, start_ns: int) -> list[dict[str, Any]]:
+    """The Instruction rows of an op: one, or a weight load and a product."""
+    row = _base(op, timed, start_ns)
+    if op.index in timed.schedule.moved:
+        row["dma_trigger_start_ts"], row["dma_trigger_end_ts"] = row["start_ts"], row["end_ts"]
+        return [row]
+    if row["psum_read_bytes"] and row["sbuf_write_bytes"]:
+        row["psum_read_sbuf_write_bytes"] = row["psum_read_bytes"]
+    if row["opcode"] == "ACTIVATE":
+        act = op.record.params.get("op")
+        row["scalar_activation_fn"] = str(getattr(act, "name", None) or getattr(act, "__name__", None) or act)
+    if op.engine != "tensor":
+        return [row]
+    flops = op.flops + op.transpose_flops
+    doubled = 2 if not is_transpose(op) and (m := role(op, "moving")) is not None and m.dtype == "float32" else 1
+    kind = "TRANSPOSE" if is_transpose(op) else "REGULAR"
+    row |= {
+        "tensor_instruction_type": kind,
+        "tensor_elements": flops // 2,
+        "raw_flops": flops * doubled,
+        "adjusted_flops": flops * doubled,
+        "flops_transpose": op.transpose_flops,
+        "tensor_elements_transpose": op.transpose_flops // 2,
+    }
+    stationary = role(op, "stationary")
+    if stationary is None:
+        return [row]
+    load_ns = max(1, round(free_elements(stationary) / 4 / timed.params["clock_ghz.tensor"]))
+    load = _base(op, timed, start_ns) | {
+        "opcode": "LDWEIGHTS",
+        "id": op.index * 2,
+        "end_ts": row["start_ts"] + load_ns,
+        "duration_ns": load_ns,
+        "operands": f"src={_pattern(stationary)} {_tile(stationary)} ",
+        "tensor_instruction_type": kind,
+        "psum_write_bytes": 0,
+    }
+    return [load, row]
+
+
+def _pattern(operand: Operand) -> str:
+    """dtype@address[strides][counts] as the device tool prints an access; PSUM begins at 0x2000000."""
+    low, _ = operand.byte_range
+    base = 0x2000000 if operand.region == "psum" else 0
+    dims = list(zip(operand.shape, operand.strides, strict=True))[1:][::-1] or [(1, 1)]
+    strides = ",".join(str(stride) for _, stride in dims)
+    counts = ",".join(str(size) for size, _ in dims)
+    return f"{operand.dtype}@{base + low:#x}[{strides}][{counts}]"
+
+
+def _tile(operand: Operand) -> str:
+    return f"{operand.shape[0]}*{free_elements(operand)}"
+
+
+def _operands(op: Op) -> str:
+    stationary, moving = role(op, "stationary"), role(op, "moving")
+    parts = [f"{'dst' if o.write else 'src'}={_pattern(o)}" for o in op.record.operands if o is not stationary]
+    if stationary is not None and moving is not None:
+        return " ".join(["acc_flags=3", *sorted(parts, reverse=True), _tile(stationary)]) + " "
+    data = role(op, "data")
+    if op.engine == "tensor" and data is not None:  # a transpose: data against an identity of its partitions
+        return " ".join(["acc_flags=3", *sorted(parts, reverse=True), f"{data.shape[0]}*{data.shape[0]}"]) + " "
+    return " ".join(parts)
+
+
+def _packets(timed: Timed, start_ns: int) -> pa.Table:
+    """One row per packet; one per transfer and engine where there would be more than two million."""
+    import numpy as np
+
+    moved = timed.schedule.moved
+    spans = [(index, *span) for index, found in moved.items() for span in found.spans]
+    total = sum(span[4] for span in spans)
+    columns: dict[str, list[Any]] = {name: [] for name in ("start", "end", "bytes", "packet", "op", "engine")}
+    for index, engine, begin, end, packets in spans:
+        pieces = packets if total <= _PACKET_ROWS else 1
+        edges = np.linspace(begin, end, pieces + 1).astype(np.int64) // 1000 + start_ns
+        columns["start"].extend(edges[:-1].tolist())
+        columns["end"].extend(edges[1:].tolist())
+        columns["bytes"].extend([moved[index].plan.packet_bytes * packets // pieces] * pieces)
+        columns["packet"].extend(range(pieces))
+        columns["op"].extend([index] * pieces)
+        columns["engine"].extend([engine + _FIRST_ENGINE] * pieces)
+    lasted = [max(0, end - start) for start, end in zip(columns["start"], columns["end"], strict=True)]
+    plans = [moved[index].plan for index in columns["op"]]
+    size = len(lasted)
+    return schema.build(
+        "DmaPacket",
+        {
+            "start_ts": columns["start"],
+            "end_ts": columns["end"],
+            "duration_ns": lasted,
+            "pcore_idx": [timed.ops[index].core for index in columns["op"]],
+            "id": list(range(size)),
+            "packet_idx": columns["packet"],
+            "packet_aggregation_id": [_DMA_ID + index for index in columns["op"]],
+            "engine_idx": columns["engine"],
+            "read_bytes": columns["bytes"],
+            "write_bytes": columns["bytes"],
+            "transfer_bytes": columns["bytes"],
+            "throughput": [b / max(1, t) * 1e9 for b, t in zip(columns["bytes"], lasted, strict=True)],
+            "queue_type": ["software_dynamic" if plan.software else "hardware_dynamic" for plan in plans],
+            "queue_name": [QUEUES[plan.trigger] for plan in plans],
+            "variable": [_variable(timed.ops[index]) for index in columns["op"]],
+            "crc": [0] * size,
+        },
+        rows=size,
+    )
+
+
+def _variable(op: Op) -> str:
+    for operand in op.record.operands:
+        if operand.region.endswith("hbm"):
+            return operand.name or f"hbm{operand.storage}"
+    return op.record.operands[0].name if op.record.operands else ""
+
+
+def _side(op: Op, write: bool) -> Operand | None:
+    return next((o for o in op.record.operands if o.write == write and "index" not in o.role), None)
+
+
+def _space(operand: Operand | None) -> str:
+    if operand is None:
+        return "unknown"
+    return {"sbuf": "[SB]", "psum": "[PSUM]"}.get(operand.region, "[OUTPUT]" if operand.write else "[INPUT]")
+
+
+def _transfers(timed: Timed, start_ns: int) -> pa.Table:
+    rows = []
+    for index, found in timed.schedule.moved.items():
+        op, plan = timed.ops[index], found.plan
+        source, target = _side(op, False), _side(op, True)
+        start, end = _ns(found.first, start_ns), _ns(found.last, start_ns)
+        row: dict[str, Any] = {
+            "start_ts": start,
+            "end_ts": end,
+            "duration_ns": end - start,
+            "id": _DMA_ID + index,
+            "pcore_idx": op.core,
+            "block_id": index,
+            "queue_idx": list(QUEUES).index(plan.trigger),
+            "queue_name": QUEUES[plan.trigger],
+            "queue_type": "software_dynamic" if plan.software else "hardware_dynamic",
+            "op": op.opcode,
+            "variable": _variable(op),
+            "read_bytes": plan.bytes,
+            "write_bytes": plan.bytes,
+            "transfer_bytes": plan.bytes,
+            "throughput": plan.bytes / max(1, end - start) * 1e9,
+            "source": _space(source),
+            "dest": _space(target),
+            "semaphore_id": "",
+            "is_transpose_mode": op.opcode == "dma_transpose",
+            "trigger": index * 2 + 1,
+        }
+        for side, operand in (("read", source), ("write", target)):
+            row |= _described(side, operand)
+        rows.append(row)
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    return schema.build("DmaPacketAggregated", {k: [r.get(k) for r in rows] for k in keys}, rows=len(rows))
+
+
+def _described(side: str, operand: Operand | None) -> dict[str, Any]:
+    on_chip = operand is not None and operand.region in ("sbuf", "psum")
+    first, last = operand.partitions if operand is not None and on_chip else (0, 0)
+    return {
+        f"{side}_sbuf_partitions": f"{first}-{last - 1}" if on_chip else "",
+        f"{side}_num_sbuf_partitions": last - first,
+        f"{side}_shape": str(list(operand.shape)) if operand else "",
+        f"{side}_offset": str(operand.byte_range[0]) if operand else "",
+        f"{side}_steps": str(list(operand.strides)) if operand else "",
+    }
+
+
+def _flow(timed: Timed) -> pa.Table:
+    """Edges: producer to consumer instruction, and trigger to transfer."""
+    moved = timed.schedule.moved
+    edges: list[tuple[int, int, str, str, str]] = []
+    for op in timed.ops:
+        for index in op.deps:
+            from_dma = index in moved
+            edges.append(
+                (
+                    _DMA_ID + index if from_dma else index * 2 + 1, op.index * 2 + 1,
+                    "DmaPacketAggregated" if from_dma else "Instruction", "Instruction", "FLOW",
+                )
+            )  # fmt: skip
+        if op.index in moved:
+            edges.append((op.index * 2 + 1, _DMA_ID + op.index, "Instruction", "DmaPacketAggregated", "DGE_TRIGGER"))
+    names = ("in_id", "out_id", "in_table", "out_table", "dependency_type")
+    return schema.build("Flow", {n: [edge[i] for edge in edges] for i, n in enumerate(names)}, rows=len(edges))
+
+
+def _tensors(timed: Timed) -> pa.Table:
+    """HBM tensors: read before written are inputs, shared ones that are written outputs, others internal."""
+    loads: dict[int, list[int]] = {}
+    written: dict[int, bool] = {}
+    for op in timed.ops:
+        for operand in op.record.operands:
+            if not operand.region.endswith("hbm"):
+                continue
+            written.setdefault(operand.storage, operand.write)
+            if not operand.write and op.engine == "dma":
+                loads.setdefault(operand.storage, []).append(operand.nbytes)
+    rows = []
+    for storage, first_written in written.items():
+        operand = timed.recorder.hbm[storage]
+        kind = "IN" if not first_written else "OUT" if operand.region == "shared_hbm" else "INTERNAL"
+        sizes = loads.get(storage, [])
+        rows.append(
+            {
+                "variable_name": operand.name or f"hbm{storage}",
+                "type": kind,
+                "format": operand.dtype,
+                "size": timed.recorder.hbm_sizes[storage],
+                "load_to_sbuf_total_size_bytes": sum(sizes),
+                "load_to_sbuf_dma_count": len(sizes),
+                "load_to_sbuf_avg_size_bytes": sum(sizes) // len(sizes) if sizes else 0,
+            }
+        )
+        if rows[-1]["size"]:
+            rows[-1]["load_to_sbuf_repeat_factor"] = sum(sizes) / timed.recorder.hbm_sizes[storage]
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    return schema.build("TensorInfo", {k: [r.get(k) for r in rows] for k in keys}, rows=len(rows))
+
+
+def _queues(timed: Timed) -> pa.Table:
+    used = sorted({(timed.ops[i].core, m.plan.trigger, m.plan.software) for i, m in timed.schedule.moved.items()})
+    return schema.build(
+        "DmaQueuesInfo",
+        {
+            "name": [QUEUES[trigger] for _, trigger, _ in used],
+            "type": ["software_dynamic" if software else "hardware_dynamic" for _, _, software in used],
+            "pcore_idx": [core for core, _, _ in used],
+            "idx": [list(QUEUES).index(trigger) for _, trigger, _ in used],
+            "engine_idx": [-1] * len(used),
+            "axi_port": [-1] * len(used),
+            "dram_channel": [-1] * len(used),
+        },
+        rows=len(used),
+    )
+
+
+def _throttle(timed: Timed, start_ns: int) -> pa.Table:
+    """The Tensor Engine's changes of clock: k of n = 8 of 8 at full clock, 4 of 8 at half."""
+    changes = timed.schedule.warm
+    end = timed.schedule.latency_ps
+    lasted = [
+        (next((later for later, core, _ in changes[i + 1 :] if core == changes[i][1]), end) - changes[i][0]) // 1000
+        for i in range(len(changes))
+    ]
+    return schema.build(
+        "Throttle",
+        {
+            "duration": lasted,
+            "k": [8 if warm else 4 for _, _, warm in changes],
+            "n": [8] * len(changes),
+            "timestamp": [_ns(when, start_ns) for when, _, _ in changes],
+            "type": ["0" if warm else "1" for _, _, warm in changes],
+            "pcore_idx": [core for _, core, _ in changes],
+        },
+        rows=len(changes),
+    )
+
+
+def _metadata(timed: Timed, name: str) -> dict[str, list[Any]]:
+    params = timed.params
+    total = round(params["overhead_ns.start"] + timed.schedule.latency_ps / 1000 + params["overhead_ns.end"])
+    return {
+        "profile_schema_version": [schema.SCHEMA_VERSION],
+        "ntff_version": [0],
+        "num_physical_cores": [timed.lnc],
+        "vnc_enabled": [timed.lnc > 1],
+        "first_hw_timestamp": [0],
+        "last_hw_timestamp": [total],
+        "first_ts": [""],
+        "last_ts": [""],
+        "dma_ddr_bandwidth": [params["dma.bytes_per_ns"] * params["dma.engines"] * 1e9],
+        "num_dma_engines_per_neuroncore": [int(params["dma.engines"])],
+        "hbm_ddr_bandwidth": [params["machine.hbm_bytes_per_ns"] * 1e9],
+        "tensor_engine_num_rows": [128],
+        "tensor_engine_num_cols": [128],
+        "tensor_engine_clock_freq": [params["clock_ghz.tensor"]],
+        "vector_engine_clock_freq": [params["clock_ghz.vector"]],
+        "scalar_engine_clock_freq": [params["clock_ghz.scalar"]],
+        "gpsimd_engine_clock_freq": [params["clock_ghz.gpsimd"]],
+        "neuroncore_clock_freq": [params["clock_ghz.sync"]],
+        "ticks_per_nanosec": [1000],
+        "instance_type": [timed.target.name],
+        "profile_name": [name],
+        "is_simulation": [True],
+    }
