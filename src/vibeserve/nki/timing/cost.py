@@ -187,11 +187,12 @@ def matmul(op: Op, params: Params) -> MatmulCost:
         load = m if transposes else 2.0 * m
     stream = per_column * n
     warm, cold = params["clock_ghz.tensor"], params["clock_ghz.tensor_cold"]
-    interval = max(stream + params["tensor_cycles.product_extra"], load + params["tensor_cycles.load_extra"])
+    seen = load * (1 - params["tensor_cycles.load_hidden"])
+    interval = seen + max(stream + params["tensor_cycles.product_extra"], load + params["tensor_cycles.load_extra"])
     rest = (passes - 1) * interval
     return MatmulCost(
         ps(passes * interval, warm),
-        ps(passes * max(stream, load), cold),
+        ps(passes * (seen + max(stream, load)), cold),
         ps(load + stream + rest, warm) + round(params["tensor_ns.fixed_warm"] * 1000),
         ps(load + stream + (passes - 1) * max(stream, load), cold) + round(params["tensor_ns.fixed_cold"] * 1000),
     )

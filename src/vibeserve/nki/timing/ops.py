@@ -66,6 +66,24 @@ class Op:
         """The kernel's line."""
         return self.record.place
 
+    def form(self) -> tuple[object, ...]:
+        """What its cost depends on: two ops of one form cost the same."""
+        record = self.record
+        operands = [
+            (
+                o.role,
+                o.region,
+                o.dtype,
+                o.shape,
+                o.strides,
+                o.dynamic,
+                o.indirect,
+                o.region == "sbuf" and o.partitions[0],
+            )
+            for o in record.operands
+        ]
+        return (record.opcode, record.engine, *operands, *[(key, str(value)) for key, value in record.params.items()])
+
 
 @dataclass(slots=True)
 class Tile:

@@ -92,8 +92,9 @@ class Scheduler:
         self.ops, self.params, self.generation, self.mode = ops, params, generation, mode
         self.schedule = Schedule(ops)
         self.streams: dict[tuple[int, str], list[int]] = {}
-        for op in ops:
-            self.streams.setdefault((op.core, stream_of(op)), []).append(op.index)
+        self.keys = [(op.core, stream_of(op)) for op in ops]
+        for op, key in zip(ops, self.keys, strict=True):
+            self.streams.setdefault(key, []).append(op.index)
         self.heads = dict.fromkeys(self.streams, 0)
         self.free = dict.fromkeys(self.streams, 0)
         self.dma_free: dict[tuple[int, int], int] = {}
@@ -108,6 +109,8 @@ class Scheduler:
         self.available: dict[tuple[int, str], list[int]] = {key: [] for key in self.streams}
         self.events: list[tuple[int, tuple[int, str], int]] = []
         self.version = dict.fromkeys(self.streams, 0)
+        self.costs: dict[tuple[object, ...], cost.Cost | cost.MatmulCost | Transfer] = {}
+        self.syncs: dict[tuple[str, str], int] = {}
         self.done = 0
 
     def run(self) -> Schedule:
@@ -128,6 +131,19 @@ class Scheduler:
             stuck = next(op for op in self.ops if not op.done)
             raise RuntimeError(f"{self.done} of {len(self.ops)} instructions scheduled; stuck at {stuck.place}")
         return self.schedule
+
+    def _cost(self, op: Op) -> cost.Cost | cost.MatmulCost | Transfer:
+        form = op.form()
+        found = self.costs.get(form)
+        if found is None:
+            if is_dma(op):
+                found = transfer(op, self.params)
+            elif op.engine == "tensor":
+                found = cost.matmul(op, self.params)
+            else:
+                found = cost.compute(op, self.params, self.generation)
+            self.costs[form] = found
+        return found
 
     def _offer(self, key: tuple[int, str], index: int) -> None:
         heapq.heappush(self.waiting[key], (self.ready[index], index))
@@ -159,7 +175,8 @@ class Scheduler:
             op.end = op.done = op.start + round(self.params["sync_ns.barrier"] * 1000)
             self.free[key] = op.end
         else:
-            spent = cost.compute(op, self.params, self.generation)
+            spent = self._cost(op)
+            assert isinstance(spent, cost.Cost)
             op.start = max(ready, free)
             op.end = max(free + spent.work + spent.gap, ready + spent.work + spent.lat)
             op.done = self.free[key] = op.end
@@ -181,7 +198,7 @@ class Scheduler:
         self.ready[user.index] = max(self.ready[user.index], op.done + self._sync(op, user))
         if self.left[user.index]:
             return set()
-        key = (user.core, stream_of(user))
+        key = self.keys[user.index]
         if self._waits(user, key) > 1:
             self.ready[user.index] += round(self.params["sync_ns.second_wait"] * 1000)
         if self.mode == PROGRAM and self.streams[key][min(self.heads[key], len(self.streams[key]) - 1)] != user.index:
@@ -195,6 +212,13 @@ class Scheduler:
         return len({self.ops[i].engine for i in op.deps if self.ops[i].engine != op.engine and self.ops[i].done > free})
 
     def _sync(self, op: Op, user: Op) -> int:
+        pair = (op.engine, user.engine)
+        found = self.syncs.get(pair)
+        if found is None:
+            found = self.syncs[pair] = self._sync_ps(op, user)
+        return found
+
+    def _sync_ps(self, op: Op, user: Op) -> int:
         if is_dma(user):
             name = "sync_ns.to_dma"
         elif is_dma(op):
@@ -209,7 +233,8 @@ class Scheduler:
         clock = self.clocks.get(op.core)
         if clock is None:
             clock = self.clocks[op.core] = _Clock(self.params, op.core, self.schedule)
-        spent = cost.matmul(op, self.params)
+        spent = self._cost(op)
+        assert isinstance(spent, cost.MatmulCost)
         warm = clock.at(max(ready, free))
         interval, first = (spent.warm_interval, spent.warm_first) if warm else (spent.cold_interval, spent.cold_first)
         op.end = max(free + interval, ready + first)
@@ -218,7 +243,8 @@ class Scheduler:
         clock.worked(max(op.start, op.end - interval), op.end)
 
     def _move(self, op: Op, key: tuple[int, str], start: int) -> None:
-        params, plan = self.params, transfer(op, self.params)
+        params, plan = self.params, self._cost(op)
+        assert isinstance(plan, Transfer)
         side = "load" if plan.load else "store"
         op.start = start
         if plan.software:
@@ -234,7 +260,7 @@ class Scheduler:
             end = begin + work
             self.dma_free[op.core, engine] = end
             spans.append((engine, begin, end, packets))
-        last = max((span[2] for span in spans), default=first)
+        last = max((span[2] for span in spans), default=first) + round(params[f"dma.{side}_spread_ns"] * 1000)
         self.schedule.moved[op.index] = Moved(plan, spans, min((s[1] for s in spans), default=first), last)
         op.end = self.free[key] = issued
         op.done = last + round(params["dma.done_ns"] * 1000)

@@ -1,0 +1,69 @@
+"""Kernels whose schedules are worked out on paper."""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def copy_through(x):
+    """Load, copy on the vector engine, store."""
+    tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    result = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=result, src=tile, engine=nisa.engine.vector)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=result)
+    return out
+
+
+@nki.jit
+def products(a, b, count=4):
+    """`count` equal products into tiles of their own, after two loads."""
+    left = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+    right = nl.ndarray(b.shape, dtype=b.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=left, src=a)
+    nisa.dma_copy(dst=right, src=b)
+    out = nl.ndarray((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    product = nl.ndarray((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+    for _ in range(count):
+        nisa.nc_matmul(dst=product, stationary=left, moving=right)
+    result = nl.ndarray(product.shape, dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=result, src=product)
+    nisa.dma_copy(dst=out, src=result)
+    return out
+
+
+@nki.jit
+def chains(x, length=6):
+    """Two independent chains of vector and scalar instructions, written one after the other."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for half in range(2):
+        columns = slice(half * (x.shape[1] // 2), (half + 1) * (x.shape[1] // 2))
+        tile = nl.ndarray((x.shape[0], x.shape[1] // 2), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[0 : x.shape[0], columns])
+        for _ in range(length):
+            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0, engine=nisa.engine.vector)
+            nisa.activation(dst=tile, op=nl.exp, data=tile)
+        nisa.dma_copy(dst=out[0 : x.shape[0], columns], src=tile)
+    return out
+
+
+@nki.jit
+def across_cores(x):
+    """Each core writes a row block, they meet, each reads the other's."""
+    core, rows = nl.program_id(0), x.shape[0] // 2
+    shared = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((rows, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x[core * rows : core * rows + rows, 0 : x.shape[1]])
+    if core == 0:
+        for _ in range(20):
+            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+    nisa.dma_copy(dst=shared[core * rows : core * rows + rows, 0 : x.shape[1]], src=tile)
+    nisa.core_barrier(data=shared, cores=(0, 1))
+    other = (1 - core) * rows
+    again = nl.ndarray((rows, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=again, src=shared[other : other + rows, 0 : x.shape[1]])
+    nisa.dma_copy(dst=out[other : other + rows, 0 : x.shape[1]], src=again)
+    return out

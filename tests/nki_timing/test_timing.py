@@ -1,0 +1,228 @@
+"""The schedule: worked out on paper, and what must always hold."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vibeserve import nki, profiles
+from vibeserve.base.errors import InputError
+from vibeserve.nki import running
+from vibeserve.nki.timing import document, params, run, tables
+from vibeserve.nki.timing.deps import BARRIERS
+from vibeserve.nki.timing.ops import Box
+from vibeserve.nki.timing.schedule import stream_of
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples" / "kernels"
+
+
+def kernel(name: str):
+    return running.load_kernel(f"{HERE / 'kernels.py'}:{name}")[0]
+
+
+def timed(name: str, *args, **options):
+    return run.timed(kernel(name), args, target=options.pop("target", "trn2"), **options)[1]
+
+
+def example(slug: str, name: str, **options):
+    path = EXAMPLES / slug / "kernel.py"
+    made, _ = running.load_kernel(f"{path}:{name}")
+    case = running.default_case(path, name)
+    inputs = {key: running.make_input(key, value) for key, value in case.inputs.items()}
+    return run.timed(made, kwargs=inputs, target=case.target, lnc=case.lnc, **options)[1]
+
+
+def test_a_copy_as_on_paper():
+    found = timed("copy_through", np.ones((128, 512), np.float32))
+    load, copy, store = found.ops
+    # 2 KiB rows: 8 on each engine, 4.7 ns + 2048 / 27.2 each, a seventh more where loads stall.
+    work = round(8 * 1000 * (4.7 + 2048 / 27.2) * 1.155)
+    assert found.schedule.moved[load.index].spans == [(e, 1_333_000, 1_333_000 + work, 8) for e in range(16)]
+    assert load.done == 1_333_000 + work + 400_000 + 350_000
+    assert copy.start == load.done + 24_000
+    assert copy.end == copy.start + round((512 + 0) * 1000 / 0.96) + round(148 * 1000 / 0.96)
+    assert store.start == copy.end + 17_000
+    packets = round(8 * 1000 * (4.7 + 2048 / 27.2) * 1.04)
+    assert store.done == store.start + 1_256_000 + packets + 165_000 + 350_000
+    assert found.latency_s == store.done * 1e-12
+
+
+@pytest.mark.parametrize(("dtype", "interval"), [("bfloat16", 512), ("float32", 2 * 1024)])
+def test_queued_products_follow_at_half_clock(dtype, interval):
+    a, b = (running.make_input(n, {"shape": s, "dtype": dtype}) for n, s in (("a", [128, 128]), ("b", [128, 512])))
+    ends = [op.end for op in timed("products", a, b).ops if op.engine == "tensor"]
+    assert [later - earlier for earlier, later in pairwise(ends)] == [
+        round(interval / 1.2 * 1000)
+    ] * 3
+
+
+def test_the_tensor_engine_warms_up_after_a_busy_window():
+    a, b = (running.make_input(n, {"shape": s, "dtype": "bfloat16"}) for n, s in (("a", [128, 128]), ("b", [128, 512])))
+    found = timed("products", a, b, 40)
+    [(when, core, warm)] = found.schedule.warm[:1]
+    assert (when % round(3413.33 * 1000), core, warm) == (0, 0, True)
+    products = [op for op in found.ops if op.engine == "tensor"]
+    assert products[-1].end - products[-2].end == round((512 + 6) / 2.4 * 1000)
+
+
+def test_a_generation_without_a_cold_start_has_none():
+    a, b = (running.make_input(n, {"shape": s, "dtype": "bfloat16"}) for n, s in (("a", [128, 128]), ("b", [128, 512])))
+    assert timed("products", a, b, 40, target="trn3").schedule.warm == []
+
+
+def test_cores_wait_for_each_other_at_a_barrier():
+    found = timed("across_cores", np.ones((256, 64), np.float32), lnc=2)
+    meeting = [op for op in found.ops if op.opcode in BARRIERS]
+    assert len(meeting) == 2
+    before = max(op.done for op in found.ops if op.index < min(m.index for m in meeting) and op.core == 0)
+    assert all(op.start >= before for op in meeting)
+    assert meeting[0].start == meeting[1].start
+
+
+def test_the_list_schedule_overlaps_what_is_independent():
+    x = np.zeros((128, 1024), np.float32)
+    program, listed = (timed("chains", x, mode=mode) for mode in ("program", "list"))
+    assert listed.schedule.latency_ps < 0.8 * program.schedule.latency_ps
+    assert document(listed)["hbm_read_bytes"] == document(program)["hbm_read_bytes"]
+
+
+@pytest.mark.parametrize("mode", ["program", "list"])
+@pytest.mark.parametrize(
+    ("slug", "name"),
+    [("softmax", "softmax"), ("flash-attention", "flash_attention"), ("rmsnorm", "rmsnorm"), ("adamw", "adamw")],
+)
+def test_what_always_holds(slug, name, mode):
+    found = example(slug, name, mode=mode, shape_only=True)
+    latest: dict[tuple[int, str], int] = {}
+    for op in sorted(found.ops, key=lambda op: (op.start, op.index)):
+        assert 0 <= op.start <= op.end <= op.done
+        assert all(found.ops[index].done <= op.start for index in op.deps), op.place
+    for op in found.ops if mode == "program" else ():
+        key = (op.core, stream_of(op))
+        assert op.start >= latest.get(key, 0)
+        latest[key] = op.start
+    figures = document(found)
+    assert all(0 <= row["utilization"] <= 1 for row in figures["engines"].values())
+    again = example(slug, name, mode=mode, shape_only=True)
+    assert [(op.start, op.end) for op in again.ops] == [(op.start, op.end) for op in found.ops]
+
+
+def test_full_and_shape_only_give_one_schedule():
+    full, shapes = (example("softmax", "softmax", shape_only=flag) for flag in (False, True))
+    assert [(op.start, op.done) for op in full.ops] == [(op.start, op.done) for op in shapes.ops]
+
+
+@pytest.mark.slow
+def test_the_fused_mlp_stays_in_its_bracket_and_the_unfused_one_is_slower():
+    fused, unfused = (document(example("vjepa2-mlp", n, shape_only=True)) for n in ("fused_mlp", "unfused_mlp"))
+    assert fused["flops"] == unfused["flops"] == 34_359_738_368
+    assert 218.5e-6 <= fused["latency_s"] <= 274.4e-6
+    assert 700 <= fused["intensity"] <= 819.2
+    assert unfused["latency_s"] > fused["latency_s"]
+    crossings = (
+        unfused["hbm_read_bytes"] + unfused["hbm_write_bytes"] - fused["hbm_read_bytes"] - fused["hbm_write_bytes"]
+    )
+    assert crossings == 4 * 2048 * 4096 * 2
+
+
+boxes = st.builds(lambda r, h, c, w: Box(r, r + h, c, c + w), *[st.integers(0, 6), st.integers(1, 4)] * 2)
+
+
+@given(boxes, boxes)
+@settings(max_examples=200)
+def test_boxes_against_sets_of_bytes(one, other):
+    def cells(box):
+        return {(r, c) for r in range(box.row, box.row_end) for c in range(box.low, box.high)}
+
+    assert one.overlaps(other) == bool(cells(one) & cells(other)) == other.overlaps(one)
+    assert one.covers(other) == (cells(other) <= cells(one))
+
+
+def test_the_profile_has_its_tables_and_lines(tmp_path):
+    outputs, profile = nki.profile(kernel("copy_through"), target="trn2")(np.ones((128, 512), np.float32))
+    np.testing.assert_array_equal(outputs, np.ones((128, 512), np.float32))
+    stored = profiles.save(profile, "copy", data_path=tmp_path)
+    rows = stored.table("Instruction").to_pylist()
+    assert [row["opcode"] for row in rows] == ["DMA_DIRECT2D", "COPY", "DMA_DIRECT2D"]
+    assert all(row["bir_debug_info_source_location"].rpartition(":")[0].endswith("kernels.py") for row in rows)
+    packets = stored.table("DmaPacket").to_pylist()
+    assert sum(row["transfer_bytes"] for row in packets) == 2 * 128 * 512 * 4
+    found = profiles.bounds(stored)
+    assert found.total_time_s > 0
+    assert all(bound.value_s is None or bound.value_s <= found.total_time_s for bound in found.bounds)
+    assert profiles.metrics(stored)["hbm_read_bytes"] == 128 * 512 * 4
+    kinds = {row["variable_name"]: row["type"] for row in stored.table("TensorInfo").to_pylist()}
+    assert sorted(kinds.values()) == ["IN", "OUT"]
+    assert stored.first("Metadata")["is_simulation"] is True
+
+
+def test_hardware_flops_count_both_passes_of_fp32():
+    a, b = (np.zeros(s, np.float32) for s in ((128, 128), (128, 512)))
+    found = timed("products", a, b, 1)
+    assert document(found)["flops"] == 2 * 128 * 128 * 512
+    [row] = [r for r in tables.profile(found, "x").table("Instruction").to_pylist() if r["opcode"] == "MATMUL"]
+    assert row["raw_flops"] == 2 * 2 * 128 * 128 * 512
+
+
+def test_constants_can_be_overridden_and_wrong_ones_are_told(tmp_path):
+    own = tmp_path / "own.toml"
+    own.write_text("[dma]\ntrigger_ns = 1000\ndone_ns = { value = 0, mark = 'measured' }\n")
+    x = np.ones((128, 512), np.float32)
+    changed, plain = timed("copy_through", x, override=own), timed("copy_through", x)
+    assert plain.schedule.latency_ps - changed.schedule.latency_ps == 2 * 350_000
+    for text, said in (
+        ("[dma]\nnothing = 1\n", "no constant 'dma.nothing'"),
+        ("[dma]\ndone_ns = 'x'\n", "done_ns = 'x'"),
+        ("[dma\n", "own.toml"),
+        ("[dma]\ndone_ns = { value = 1, mark = 'sure' }\n", "the mark 'sure'"),
+    ):
+        own.write_text(text)
+        with pytest.raises(InputError, match=said):
+            params.load(3, own)
+
+
+@pytest.mark.parametrize("generation", [2, 3, 4])
+def test_every_constant_has_its_mark(generation):
+    found = params.load(generation)
+    assert {constant.mark for constant in found.constants.values()} <= set(params.MARKS)
+    assert set(found.values) == set(params.load(3).values)
+
+
+def test_sensitivity_names_what_the_result_leans_on():
+    from vibeserve.nki.timing.sensitivity import sensitivities
+
+    found = timed("copy_through", np.ones((128, 512), np.float32))
+    before = found.schedule.latency_ps
+    rows = sensitivities(found)
+    assert found.schedule.latency_ps == before
+    by_name = {row["constant"]: row for row in rows}
+    assert by_name["dma.load_stall"]["doubled"] > 0 > by_name["dma.load_stall"]["halved"]
+    assert all(row["mark"] in ("inferred", "guess") for row in rows)
+
+
+def test_the_command(cli, tmp_path):
+    where = f"{HERE / 'kernels.py'}:copy_through"
+    arguments = ("--input", "x=128x512:float32", "--timing")
+    code, out, _ = cli("nki", "simulate", where, *arguments, "--profile", "mine", "--json")
+    assert code == 0
+    found = json.loads(out)
+    for key in (
+        "kernel", "target", "lnc", "outputs", "latency_s", "flops", "transpose_flops", "hbm_read_bytes", "hbm_write_bytes",
+        "intensity", "engines", "sbuf_peak_bytes_per_partition", "psum_peak_banks", "mfu", "profile",
+    ):  # fmt: skip
+        assert key in found
+    assert found["profile"] == "mine"
+    assert found["sbuf_peak_bytes_per_partition"] == 2 * 512 * 4
+    code, out, _ = cli("profile", "bounds", "mine", "--json")
+    assert code == 0
+    code, out, _ = cli("nki", "simulate", where, *arguments)
+    assert code == 0
+    assert "not verified on hardware" in out
+    assert cli("nki", "simulate", where, *arguments, "--schedule", "magic")[0] == 2
