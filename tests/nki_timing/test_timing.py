@@ -58,9 +58,7 @@ def test_a_copy_as_on_paper():
 def test_queued_products_follow_at_half_clock(dtype, interval):
     a, b = (running.make_input(n, {"shape": s, "dtype": dtype}) for n, s in (("a", [128, 128]), ("b", [128, 512])))
     ends = [op.end for op in timed("products", a, b).ops if op.engine == "tensor"]
-    assert [later - earlier for earlier, later in pairwise(ends)] == [
-        round(interval / 1.2 * 1000)
-    ] * 3
+    assert [later - earlier for earlier, later in pairwise(ends)] == [round(interval / 1.2 * 1000)] * 3
 
 
 def test_the_tensor_engine_warms_up_after_a_busy_window():
