@@ -140,3 +140,22 @@ def test_a_busy_round_is_done_again(monkeypatch):
     clock = iter([0.0, 1.0, *(0, 9, 0, 1, 0, 5), 0.0, 1.0, *(0, 2, 0, 2, 0, 2)])
     monkeypatch.setattr(probes.time, "perf_counter", lambda: float(next(clock)))
     assert probes._seconds(lambda: None, repeats=3) == [2.0, 2.0, 2.0]
+
+
+def test_the_compiled_probe_and_the_highest_of_both(monkeypatch):
+    import shutil
+
+    from vibeserve.hardware import probes
+
+    monkeypatch.setattr(probes, "ROUNDS", 1)
+    if not any(shutil.which(name) for name in ("cc", "gcc", "clang")):
+        pytest.skip("not run: no C compiler")
+    found = probes.compiled_peaks(1)
+    assert set(found) == {"float32", "float64"}
+    assert all(len(row["samples"]) == probes.REPEATS and min(row["samples"]) > 1e8 for row in found.values())
+    library = {"float32": {"samples": [1.0], "with": "slow"}, "int8": {"reason": "none"}}
+    assert probes.highest(library, found)["float32"] is found["float32"]
+    assert probes.highest(found, library)["float32"] is found["float32"]
+    assert probes.highest(library, {"int8": {"samples": [2.0], "with": "x"}})["int8"]["samples"] == [2.0]
+    monkeypatch.setattr(probes.shutil, "which", lambda name: None)
+    assert probes.compiled_peaks(1) == {}

@@ -188,7 +188,7 @@ def _limit(view: RunView, best: float | None, direction: str) -> dict[str, Any]:
     }
     if fraction is not None and fraction > 1:
         entry["note"] = (
-            "the best server is faster than this: the machine's rates were measured while something else used it; "
+            "the best server is faster than this, so the machine's rates were measured too low; "
             "'vibeserve hardware detect' measures them again"
         )
     return entry
