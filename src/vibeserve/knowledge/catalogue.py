@@ -97,6 +97,23 @@ class Task:
     line: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation of PyTorch or NumPy as instructions: `code` computes the tile `out` from tiles named as in `inputs`;
+    `expects` is its meaning in NumPy."""
+
+    id: str
+    torch: tuple[str, ...]
+    numpy: tuple[str, ...]
+    engine: str
+    inputs: dict[str, str]
+    code: str
+    expects: str
+    note: str = ""
+    tolerance: float | None = None
+    line: int = 0
+
+
 def load(name: str) -> Any:
     """A data file as plain values."""
     import yaml
@@ -158,6 +175,13 @@ def tasks() -> tuple[Task, ...]:
         Task(line=where.get(entry["id"], 0), asked=asked.get(entry["id"], ""), **_tuples(entry))
         for entry in load("tasks.yaml")["tasks"]
     )
+
+
+@cache
+def operations() -> tuple[Operation, ...]:
+    """PyTorch and NumPy operations with what computes them."""
+    where = lines_of("operations.yaml")
+    return tuple(Operation(line=where.get(entry["id"], 0), **_tuples(entry)) for entry in load("operations.yaml"))
 
 
 def find_error(text: str) -> ErrorEntry:

@@ -36,6 +36,7 @@ def built_in() -> Iterator[Page]:
     yield from (_signature(item) for item in catalogue.signatures())
     yield from (_flag(item) for item in catalogue.flags().values())
     yield from (_task(item) for item in catalogue.tasks())
+    yield from (_operation(item) for item in catalogue.operations())
     yield from _targets()
     yield from _versions()
     yield from _guides()
@@ -120,6 +121,21 @@ def _task(item: catalogue.Task) -> Page:
         line=item.line,
         names=(item.id,),
         words=f"{item.group} {item.asked}",
+    )
+
+
+def _operation(item: catalogue.Operation) -> Page:
+    known = ", ".join(f"`{name}`" for name in (*item.torch, *item.numpy))
+    first = next(iter((*item.torch, *item.numpy)))
+    return Page(
+        id=f"operation/{item.id}",
+        title=f"{first} in NKI ({item.id})",
+        kind="operation",
+        body=f"{known} on the {item.engine} engine, for tiles in SBUF:\n\n```python\n{item.code.rstrip()}\n```\n\n{item.note}",
+        source="knowledge/data/operations.yaml",
+        line=item.line,
+        names=(item.id, *item.torch, *item.numpy),
+        words=f"how to compute {' '.join(name.rpartition('.')[2] for name in (*item.torch, *item.numpy))}",
     )
 
 
