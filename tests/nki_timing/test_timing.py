@@ -224,3 +224,20 @@ def test_the_command(cli, tmp_path):
     assert code == 0
     assert "not verified on hardware" in out
     assert cli("nki", "simulate", where, *arguments, "--schedule", "magic")[0] == 2
+
+
+def test_a_script_that_asks_the_runtime_for_profiles_gets_simulated_ones(tmp_path, cli, monkeypatch):
+    monkeypatch.setenv("NEURON_RT_INSPECT_ENABLE", "0")
+    monkeypatch.setenv("NEURON_RT_INSPECT_OUTPUT_DIR", "")
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import os, sys\nos.environ['NEURON_RT_INSPECT_ENABLE'] = '1'\n"
+        f"os.environ['NEURON_RT_INSPECT_OUTPUT_DIR'] = {str(tmp_path / 'output')!r}\nsys.path.insert(0, {str(HERE)!r})\n"
+        "import numpy as np\nfrom kernels import copy_through\nprint(copy_through(np.ones((128, 512), np.float32)).sum())\n"
+    )
+    code, out, err = cli("nki", "run", script)
+    assert (code, out) == (0, "65536.0\n")
+    assert "simulated profile of copy_through" in err
+    code, out, _ = cli("profile", "bounds", "copy_through", "--data-path", tmp_path / "output", "--json")
+    assert code == 0
+    assert json.loads(out)["total_time_s"] > 0

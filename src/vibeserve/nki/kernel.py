@@ -22,7 +22,7 @@ from vibeserve.nki.errors import KernelError, Place, place_of_traceback
 from vibeserve.nki.observe import Observer, TraceObserver
 from vibeserve.nki.watchdog import Watchdog
 
-_OPTIONS: dict[str, Any] = {"strict": False, "trace": False, "observers": (), "target": None}
+_OPTIONS: dict[str, Any] = {"strict": False, "trace": False, "observers": (), "target": None, "inspect": None}
 _BINDING = re.compile(
     r"^(?:\w+\.)*(\w+)\(\) (?:got an unexpected keyword argument '(\w+)'|(?:missing|takes|got multiple).*)"
 )
@@ -189,6 +189,8 @@ def _launch_ranks(
     chosen = targets.target(target or _OPTIONS["target"])
     grid = _grid(kernel, chosen)
     watchers = (*_OPTIONS["observers"], *observers)
+    if _OPTIONS["inspect"] is not None:
+        watchers = (*watchers, *_OPTIONS["inspect"](kernel))
     if trace or _OPTIONS["trace"]:
         watchers = (*watchers, TraceObserver())
     session = Session(

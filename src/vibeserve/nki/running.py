@@ -75,6 +75,7 @@ def run_script(script: Path, arguments: Sequence[str], *, to_stderr: bool = Fals
     """
     from vibeserve.nki.errors import NotSimulatedError
     from vibeserve.nki.shim.finder import install
+    from vibeserve.nki.timing.inspect import inspectors
 
     if not script.is_file():
         raise InputError(f"no such script: {script}", hint="vibeserve nki run SCRIPT [ARGS...]")
@@ -84,7 +85,7 @@ def run_script(script: Path, arguments: Sequence[str], *, to_stderr: bool = Fals
     sys.path.insert(0, str(script.resolve().parent))
     stream = sys.stderr if to_stderr else sys.stdout
     try:
-        with options(**chosen), redirect_stdout(stream):
+        with options(inspect=inspectors, **chosen), redirect_stdout(stream):
             runpy.run_path(str(script), run_name="__main__")
         return 0
     except NotSimulatedError:

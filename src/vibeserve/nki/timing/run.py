@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vibeserve.base.errors import InputError
+from vibeserve.nki import capacity
 from vibeserve.nki import kernel as kernels
 from vibeserve.nki.context import Core, Session
 from vibeserve.nki.errors import KernelError
@@ -52,11 +53,16 @@ class _Peaks(Observer):
         self.found: dict[str, int] = {"sbuf": 0, "psum": 0}
 
     def finished(self, session: Session, cores: list[Core]) -> None:
-        from vibeserve.nki import capacity
+        self.found = live_peaks(cores)
 
-        for core in cores:
-            for region, (peak, _) in capacity.peaks(core).items():
-                self.found[region.value] = max(self.found[region.value], peak)
+
+def live_peaks(cores: Sequence[Core]) -> dict[str, int]:
+    """For sbuf and psum the most bytes of a partition alive at once, on the core that needs most."""
+    found = {"sbuf": 0, "psum": 0}
+    for core in cores:
+        for region, (peak, _) in capacity.peaks(core).items():
+            found[region.value] = max(found[region.value], peak)
+    return found
 
 
 def timed(
