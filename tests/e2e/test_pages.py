@@ -88,9 +88,12 @@ def test_axe_on_a_phone(pages: dict[str, Path], chromium: Browser) -> None:
 
 def test_hovering_a_mark_shows_its_values(pages: dict[str, Path], chromium: Browser) -> None:
     with chromium.open(pages["run"].as_uri()) as view:
-        view.locator("svg circle[data-tip]:visible").first.hover()
+        mark = view.locator("svg circle[data-tip]:visible").first
+        mark.scroll_into_view_if_needed()  # scrolling hides the tip, so it must be over before the pointer comes
+        view.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        mark.hover()
         tip = view.locator("#tip")
-        assert tip.is_visible()
+        tip.wait_for(state="visible", timeout=5000)
         assert "tokens/s" in tip.inner_text()
         view.keyboard.press("Escape")
         assert not tip.is_visible()

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -135,7 +136,10 @@ def test_a_machine_that_stays_noisy_is_said(bundle, tmp_path):
 
     result, *_ = run(bundle, tmp_path, [1.0] * 20, [1.0] * 20, watch=watch)
     assert result.noisy
-    assert "pair 1, a: other processes used 3.00 cores, also when it was measured again" in result.notes
+    said = re.compile(
+        r"pair 1, a: other processes used (3.00|2.9\d) cores, also when it was measured again"
+    )  # less our own
+    assert any(said.fullmatch(note) for note in result.notes), result.notes
 
 
 def _ticks():

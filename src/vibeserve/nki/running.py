@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import os
 import runpy
 import sys
 import tomllib
@@ -80,7 +81,7 @@ def run_script(script: Path, arguments: Sequence[str], *, to_stderr: bool = Fals
     if not script.is_file():
         raise InputError(f"no such script: {script}", hint="vibeserve nki run SCRIPT [ARGS...]")
     install(force=True)
-    argv, path = sys.argv, list(sys.path)
+    argv, path, environment = sys.argv, list(sys.path), dict(os.environ)
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.resolve().parent))
     stream = sys.stderr if to_stderr else sys.stdout
@@ -103,6 +104,8 @@ def run_script(script: Path, arguments: Sequence[str], *, to_stderr: bool = Fals
     finally:
         sys.argv = argv
         sys.path[:] = path
+        os.environ.clear()  # what a script sets ends with it
+        os.environ.update(environment)
 
 
 def _print_traceback(error: BaseException, script: Path) -> None:
