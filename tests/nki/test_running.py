@@ -54,8 +54,9 @@ def script(tmp_path):
 
 
 @pytest.fixture
-def run(cli):
-    """`vibeserve nki ...` in this process."""
+def run(cli, tmp_path, monkeypatch):
+    """`vibeserve nki ...` in this process, in a directory of its own (scripts leave profiles where they run)."""
+    monkeypatch.chdir(tmp_path)
 
     def call(*args: object) -> SimpleNamespace:
         code, out, err = cli("nki", *args)
