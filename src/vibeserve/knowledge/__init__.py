@@ -23,7 +23,7 @@ from vibeserve.knowledge.catalogue import (
 )
 from vibeserve.knowledge.explain import Match, explain
 from vibeserve.knowledge.index import Found, Index
-from vibeserve.knowledge.pages import Page, built_in, markdown_pages
+from vibeserve.knowledge.pages import Page, built_in, markdown_pages, serving_notes
 from vibeserve.knowledge.symbols import Symbol, find_symbol, symbols
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "markdown_pages",
     "near",
     "read_artifacts",
+    "serving_notes",
     "signatures",
     "symbols",
     "tasks",

@@ -11,7 +11,7 @@ from vibeserve.base.errors import InputError
 from vibeserve.knowledge.explain import explain
 
 # File name patterns (first that fits) and what such a file is.
-_WHAT = (
+KINDS_OF_FILE = (
     (r".*\.hlo_module\.pb$|.*\.hlo\.pb$", "the graph that was compiled (HLO)"),
     (r".*\.neff$", "the executable (NEFF)"),
     (r"log-neuron-cc\.txt$|.*\.log$", "the compiler's log: passes, warnings, memory, the reason behind a failure"),
@@ -107,7 +107,7 @@ def read_artifacts(directory: Path) -> Artifacts:
 
 
 def _what(name: str) -> str:
-    return next((what for pattern, what in _WHAT if re.fullmatch(pattern, name)), "unknown")
+    return next((what for pattern, what in KINDS_OF_FILE if re.fullmatch(pattern, name)), "unknown")
 
 
 def _level(line: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from vibeserve.knowledge import catalogue
@@ -40,6 +41,27 @@ def built_in() -> Iterator[Page]:
     yield from _targets()
     yield from _versions()
     yield from _guides()
+    yield from (_note(path) for path in serving_notes())
+
+
+def serving_notes() -> list[Path]:
+    """The notes on serving systems: knowledge/serving/<group>/<topic>.md."""
+    return sorted((catalogue.DATA.parent / "serving").glob("*/*.md"))
+
+
+def _note(path: Path) -> Page:
+    """A note as one page; its title is its first line, its group and file name lead to it."""
+    first, _, body = path.read_text(encoding="utf-8").partition("\n")
+    return Page(
+        id=f"note/{path.parent.name}/{path.stem}",
+        title=first.lstrip("# "),
+        kind="note",
+        body=body.strip(),
+        source=f"knowledge/serving/{path.parent.name}/{path.name}",
+        line=1,
+        names=(path.stem,),
+        words=f"{path.parent.name} serving {path.stem.replace('-', ' ')}",
+    )
 
 
 def _error(entry: catalogue.ErrorEntry) -> Page:

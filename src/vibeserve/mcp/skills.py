@@ -78,6 +78,8 @@ def install(
 ) -> dict[str, Any]:
     """Copy skills into `folder`; files that the user has changed since are kept and named. Returns what was done."""
     files = files or DiskFiles()
+    from vibeserve.mcp.references import generated
+
     chosen = _chosen(skills(source), only)
     manifest = _manifest(folder)
     done: dict[str, list[str]] = {"written": [], "unchanged": [], "kept": [], "removed": []}
@@ -87,9 +89,12 @@ def install(
             for path in sorted(skill.path.rglob("*"))
             if _ships(path, skill.path)
         }
-        for name, origin in wanted.items():
-            _place(files, folder / name, name, origin.read_bytes(), manifest, done)
-        for name in [name for name in manifest if name.startswith(f"{skill.name}/") and name not in wanted]:
+        contents = {name: origin.read_bytes() for name, origin in wanted.items()}
+        for path, data in (generated(skill.name) if source is None else {}).items():
+            contents.setdefault(f"{skill.name}/{path}", data)
+        for name, data in contents.items():
+            _place(files, folder / name, name, data, manifest, done)
+        for name in [name for name in manifest if name.startswith(f"{skill.name}/") and name not in contents]:
             _take_away(files, folder, name, manifest, done)
     write_json(files, folder / MANIFEST, {"files": dict(sorted(manifest.items()))})
     return {"dest": str(folder), "skills": [skill.name for skill in chosen], **done}

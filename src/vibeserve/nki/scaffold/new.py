@@ -75,6 +75,11 @@ def _nkilib_installed() -> bool:
     return spec is not None and spec.origin != "vibeserve.nki.shim"
 
 
+def kernel_text(slug: str, kind: str, utilities: str) -> str:
+    """The kernel file of a kind, with its utilities pasted or imported."""
+    return _files(slug, kind, utilities)["kernel.py"]
+
+
 def _files(slug: str, kind: str, utilities: str) -> dict[str, str]:
     from vibeserve.nki import doctor
 
