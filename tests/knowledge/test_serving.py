@@ -1,0 +1,62 @@
+"""The notes on serving systems: their form, what they point to, and that they are found."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from vibeserve import knowledge
+
+ROOT = Path(__file__).parents[2]
+NOTES = knowledge.serving_notes()
+SECTIONS = ["When to use", "How it works", "Numbers that matter", "Pitfalls", "Is it active?", "Here"]
+# Words in code style that are no places in this project: APIs of a bundle and settings.
+WORDS = ("openai-", "websocket-audio", "chunked_prefill", "vibeserve", "accuracy_checker/", "benchmark/")
+PLACES = ("src/vibeserve", "", "examples/kernels", "examples/model-serving", "skills")
+
+
+@pytest.mark.parametrize("path", NOTES, ids=[path.stem for path in NOTES])
+def test_form_and_pointers(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert re.findall(r"^## (.*)$", text, re.M) == SECTIONS
+    assert all(section.strip() for section in re.split(r"^## .*$", text, flags=re.M))
+    for name in re.findall(r"`([\w/.-]+)`", text[text.index("## Here") :]):
+        if name.startswith(WORDS):
+            continue
+        technique = ROOT / "src/vibeserve/agents/playbook/techniques" / f"{name}.toml"
+        assert technique.exists() or any((ROOT / place / name).exists() for place in PLACES), name
+
+
+def test_there_are_fifty_and_the_specification_names_no_other(spec_dir: Path) -> None:
+    [file] = spec_dir.glob("001_*.txt")
+    groups = "models|algorithms|backends|frameworks|hardware|engines|tooling"
+    named = set(re.findall(rf"references/((?:{groups})/[\w-]+)\.md", file.read_text(encoding="utf-8")))
+    assert named == {f"{path.parent.name}/{path.stem}" for path in NOTES}
+    assert len(NOTES) == 50
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("continuous batching", "continuous-batching"),
+        ("reuse the kv cache of a shared system prompt", "radix-prefix-caching"),
+        ("long prompt stalls decoding", "chunked-prefill"),
+        ("draft model verify tokens", "speculative-decoding"),
+        ("json schema constrained decoding", "structured-output"),
+        ("where is the scheduler in vllm", "vllm"),
+        ("word error rate speech recognition", "speech-language"),
+        ("cuda graph capture replay", "cuda-graph"),
+    ],
+)
+def test_notes_are_found(words: str, wanted: str, cli) -> None:
+    code, out, _ = cli("docs", "search", words, "--json")
+    assert code == 0
+    assert any(f"/{wanted}.md" in row["source"] for row in json.loads(out)["results"][:3]), out
+
+
+def test_the_skill_lists_every_note() -> None:
+    text = (ROOT / "skills/serving-systems/SKILL.md").read_text(encoding="utf-8")
+    assert all(f"`{path.stem}`" in text for path in NOTES)
