@@ -15,6 +15,8 @@ from vibeserve.search.verdict import Comparison, compare, futile
 
 #: Disturbed windows of a match that are run once more; on a machine that is never quiet, more would only cost time.
 RETRIES = 2
+#: How much longer the windows of a pair are where nothing came of the first.
+LONGER = 3.0
 
 
 @dataclass(frozen=True)
@@ -67,25 +69,49 @@ def order(run: Run, match: Match, pair: int) -> tuple[str, str]:
 
 
 def _pair(run: Run, match: Match, pair: int, step: Step, *, again: bool) -> dict[str, Any]:
+    """One pair. Where nothing came of the window of the one that is compared against, both have a longer one: a slow
+    server in a bad moment is no fault of the candidate's."""
+    try:
+        return _windows(run, match, pair, step, match.window_s, again=again)
+    except _NothingOfTheOther as failure:
+        step.event("pair", f"{match.kind} {pair + 1} of {match.pairs}: again with longer windows: {failure}")
+    try:
+        return _windows(run, match, pair, step, LONGER * match.window_s, again=False)
+    except _NothingOfTheOther as failure:
+        problem = f"{match.against}, which {match.candidate} is compared against, could not be measured: {failure}"
+        return {"problem": problem, "retried": 0, "value": None, "against": None}
+
+
+class _NothingOfTheOther(Exception):
+    """A window of the server that is compared against brought no value."""
+
+
+def _windows(run: Run, match: Match, pair: int, step: Step, window_s: float, *, again: bool) -> dict[str, Any]:
     seed = run.seed_of(match.kind, match.round, pair)
     values: dict[str, float] = {}
+    rows: list[Any] = []
     problem, retried = "", 0
     for place, name in enumerate(order(run, match, pair)):
         server = run.servers.get(name, run.candidate(name).commit)
         log = run.log(match.candidate, f"{match.kind}-{pair}-{name}.json")
         others = run.servers.running(besides=name)
-        window = run.lab.window(
-            server, others, seed=seed, window_s=match.window_s, log=log, again=again and not retried
-        )
+        try:
+            window = run.lab.window(server, others, seed=seed, window_s=window_s, log=log, again=again and not retried)
+        except RunError as failure:
+            if name != match.against:
+                raise
+            raise _NothingOfTheOther(str(failure)) from failure
         retried += window.retried
-        load = Load(match.round, match.kind, pair, seed, match.window_s, place)
-        step.add(measurement(run, load, name, window))
+        load = Load(match.round, match.kind, pair, seed, window_s, place)
+        rows.append(measurement(run, load, name, window))
         if window.failed:
             problem = problem or f"{window.failed} requests to {name} failed under load"
         elif window.value is None or window.value <= 0:
             problem = problem or f"{name} has no value: {window.reason or window.value}"
         else:
             values[name] = window.value
+    for row in rows:
+        step.add(row)
     if not problem:
         mine, theirs = values[match.candidate], values[match.against]
         ratio = compare([mine], [theirs], run.goal.direction).ratio
