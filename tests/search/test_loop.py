@@ -39,6 +39,20 @@ def test_a_round_is_compared_with_the_incumbent_not_with_the_reference(scenario:
     assert document["best"]["candidate"] == "c1"
 
 
+def test_a_silent_window_of_the_other_server_is_no_fault_of_the_candidates(scenario: Any) -> None:
+    document = scenario({"c0": Behaviour(25, silent=(3,)), "c1": Behaviour(250)}, TWO[:1]).run()
+    assert verdicts(document) == ["kept", "kept"]
+    windows = [row["window_s"] for row in document["rounds"][1]["measurements"] if row["kind"] == "pair"]
+    assert max(windows) == 3 * min(windows)
+    assert windows.count(max(windows)) == 2
+
+
+def test_where_the_other_server_stays_silent_the_reason_says_so(scenario: Any) -> None:
+    document = scenario({"c0": Behaviour(25, silent=tuple(range(2, 40))), "c1": Behaviour(250)}, TWO[:1]).run()
+    assert verdicts(document) == ["kept", "failed-run"]
+    assert "c0, which c1 is compared against, could not be measured" in document["rounds"][1]["reason"]
+
+
 def test_equals_are_not_better(scenario: Any) -> None:
     document = scenario({"c0": Behaviour(25), "c1": Behaviour(25)}, TWO[:1]).run()
     assert verdicts(document) == ["kept", "not-better"]

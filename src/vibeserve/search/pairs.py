@@ -73,16 +73,16 @@ def _pair(run: Run, match: Match, pair: int, step: Step, *, again: bool) -> dict
     server in a bad moment is no fault of the candidate's."""
     try:
         return _windows(run, match, pair, step, match.window_s, again=again)
-    except _NothingOfTheOther as failure:
+    except _SilentOtherError as failure:
         step.event("pair", f"{match.kind} {pair + 1} of {match.pairs}: again with longer windows: {failure}")
     try:
         return _windows(run, match, pair, step, LONGER * match.window_s, again=False)
-    except _NothingOfTheOther as failure:
+    except _SilentOtherError as failure:
         problem = f"{match.against}, which {match.candidate} is compared against, could not be measured: {failure}"
         return {"problem": problem, "retried": 0, "value": None, "against": None}
 
 
-class _NothingOfTheOther(Exception):
+class _SilentOtherError(Exception):
     """A window of the server that is compared against brought no value."""
 
 
@@ -100,7 +100,7 @@ def _windows(run: Run, match: Match, pair: int, step: Step, window_s: float, *, 
         except RunError as failure:
             if name != match.against:
                 raise
-            raise _NothingOfTheOther(str(failure)) from failure
+            raise _SilentOtherError(str(failure)) from failure
         retried += window.retried
         load = Load(match.round, match.kind, pair, seed, window_s, place)
         rows.append(measurement(run, load, name, window))

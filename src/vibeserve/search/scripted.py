@@ -44,6 +44,7 @@ class Behaviour:
     probes: Mapping[str, bool] = field(default_factory=lambda: {"sentinel": True})
     failed: int = 0
     dies: str = ""
+    silent: tuple[int, ...] = ()  # the windows, counted from 1, in which nothing comes
     facts: Mapping[str, float] = field(default_factory=dict)
     tampers: bool = False
     start_s: float = 5.0
@@ -122,6 +123,8 @@ class ScriptedLab:
         behaviour = server.behaviour
         if behaviour.dies:
             raise RunError(f"{server.name}: {behaviour.dies}")
+        if self.acts.count(f"window {server.name}") in behaviour.silent:
+            raise RunError(f"{server.name}: nothing was measured")
         noise = 1.0 + behaviour.spread * stream(seed, server.name).gauss(0.0, 1.0)
         return Window(behaviour.value * noise, failed=behaviour.failed, document=f"logs/{log.name}")
 

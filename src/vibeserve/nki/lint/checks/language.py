@@ -104,6 +104,16 @@ def _none_test(test: ast.Compare) -> bool:
     return any(isinstance(item, ast.Constant) and item.value is None for item in [test.left, *test.comparators])
 
 
+def _bound(function: ast.AST) -> set[str]:
+    found = set()
+    for item in ast.walk(function):
+        if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store):
+            found.add(item.id)
+        elif isinstance(item, ast.arg):
+            found.add(item.arg)
+    return found
+
+
 @check
 def impure(source: Source) -> Iterator[Hit]:
     """A kernel that reads a name of the module which is bound more than once, or appends to a list of the module."""
@@ -114,13 +124,16 @@ def impure(source: Source) -> Iterator[Hit]:
                 break
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 times[node.id] = times.get(node.id, 0) + 1
+    bound: dict[int, set[str]] = {}  # by the function, the names that it binds itself
     for node in source.nodes:
-        owner = source.owner(node)
-        if owner is None or not isinstance(node, ast.Name):
+        if not isinstance(node, ast.Name) or node.id not in times:
             continue
-        local = {item.id for item in ast.walk(owner) if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store)}
-        local |= {item.arg for item in ast.walk(owner) if isinstance(item, ast.arg)}
-        if node.id in local:
+        owner = source.owner(node)
+        if owner is None:
+            continue
+        if id(owner) not in bound:
+            bound[id(owner)] = _bound(owner)
+        if node.id in bound[id(owner)]:
             continue
         parent = source.parent(node)
         mutates = isinstance(parent, ast.Attribute) and parent.attr in (
