@@ -84,6 +84,15 @@ def test_cores_wait_for_each_other_at_a_barrier():
     assert meeting[0].start == meeting[1].start
 
 
+def test_cores_share_the_bandwidth_of_hbm():
+    x = np.zeros((8192, 2048), np.float32)
+    one, two = (timed("copy_rows", x, lnc=lnc, shape_only=True) for lnc in (1, 2))
+    limit = one.params["machine.hbm_bytes_per_ns"]
+    moved = 2 * x.nbytes
+    assert 0.9 * limit < moved / (two.schedule.latency_ps / 1000) <= limit
+    assert moved / (one.schedule.latency_ps / 1000) <= 16 * one.params["dma.bytes_per_ns"]
+
+
 def test_the_list_schedule_overlaps_what_is_independent():
     x = np.zeros((128, 1024), np.float32)
     program, listed = (timed("chains", x, mode=mode) for mode in ("program", "list"))

@@ -98,6 +98,8 @@ class Scheduler:
         self.heads = dict.fromkeys(self.streams, 0)
         self.free = dict.fromkeys(self.streams, 0)
         self.dma_free: dict[tuple[int, int], int] = {}
+        self.hbm_free = 0
+        self.hbm_ps_per_byte = 1000 / params["machine.hbm_bytes_per_ns"]
         self.clocks: dict[int, _Clock] = {}
         self.left = [len(op.deps) for op in ops]
         self.ready = [0] * len(ops)
@@ -260,7 +262,17 @@ class Scheduler:
             end = begin + work
             self.dma_free[op.core, engine] = end
             spans.append((engine, begin, end, packets))
+        late = self._hbm_delay(op, first, max((span[2] for span in spans), default=first))
+        if late:
+            spans = [(engine, begin, end + late, packets) for engine, begin, end, packets in spans]
+            for engine, _, end, _ in spans:
+                self.dma_free[op.core, engine] = end
         last = max((span[2] for span in spans), default=first) + round(params[f"dma.{side}_spread_ns"] * 1000)
         self.schedule.moved[op.index] = Moved(plan, spans, min((s[1] for s in spans), default=first), last)
         op.end = self.free[key] = issued
         op.done = last + round(params["dma.done_ns"] * 1000)
+
+    def _hbm_delay(self, op: Op, first: int, last: int) -> int:
+        """ps by which the HBM that all cores share holds a transfer up: it serves them in the order of their start."""
+        self.hbm_free = max(first, self.hbm_free) + round((op.hbm_read + op.hbm_write) * self.hbm_ps_per_byte)
+        return max(0, self.hbm_free - last)
