@@ -35,7 +35,7 @@ def check(core: Core) -> None:
     target = core.session.target
     limits = {MemoryRegion.sbuf: target.sbuf_usable_per_partition, MemoryRegion.psum: target.psum_per_partition}
     for region, (peak, at) in peaks(core).items():
-        if peak <= limits[region]:
+        if peak <= limits[region] or (core.session.allow_spill and region is MemoryRegion.sbuf):
             continue
         alive = [life for life in core.lives if life[3] is region and life[6] is None and life[0] <= at <= life[1]]
         alive.sort(key=lambda life: -life[2])

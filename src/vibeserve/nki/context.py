@@ -51,6 +51,9 @@ class Session:
     findings: list[Finding] = field(default_factory=list)
     quiet: bool = False
     shape_only: bool = False
+    allow_spill: bool = False
+    quick: Callable[..., Any] | None = None  # takes instructions over from the dispatcher, where nothing is computed
+    edges: list[tuple[int, int]] = field(default_factory=list)  # (later, earlier) sequence numbers, as asked for
     allocated: int = 0
     sequence: int = 0
     shared: dict[Any, Any] = field(default_factory=dict)

@@ -44,6 +44,7 @@ class NkiInstruction:
         for producer in producers:
             if not isinstance(producer, NkiInstruction):
                 raise KernelError(f"depends_on({producer!r})", code="V6-DEPENDS", rule="producers are instructions")
+            current_core("depends_on").session.edges.append((self.sequence, producer.sequence))
         return self
 
     def __getattr__(self, attribute: str) -> Any:
@@ -127,6 +128,9 @@ def dispatch(spec: Spec, args: tuple[Any, ...]) -> NkiInstruction:
     if not spec.loaded:
         spec.load()
     session = core.session
+    if session.quick is not None and not spec.control:
+        made: NkiInstruction = session.quick(core, spec, args)
+        return made
     session.sequence = sequence = session.sequence + 1
     core.spend()
     key = (

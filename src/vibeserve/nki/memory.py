@@ -53,8 +53,8 @@ class Storage:
 
     __slots__ = (
         "__weakref__", "address", "conflicts", "core", "count", "data", "dtype", "external", "free", "held", "inflated",
-        "itemsize", "life", "mask", "name", "number", "partitions", "place", "poisoned", "region", "state", "sums", "taken",
-        "unwritten",
+        "itemsize", "kind", "life", "mask", "name", "number", "partitions", "place", "poisoned", "region", "scale", "state",
+        "sums", "taken", "unwritten",
     )  # fmt: skip
 
     def __init__(
@@ -95,6 +95,16 @@ class Storage:
         self.number = 0
         self.core = 0
         self.life: list[Any] | None = None
+        on_chip = region.on_chip
+        self.kind = (
+            region.label,
+            dtype.name,
+            self.free if on_chip else 0,
+            address,
+        )  # with a view: what its form depends on
+        self.scale = (
+            (1 if region is psum else self.free) if on_chip else 1 << 62
+        )  # an offset over it tells the partition
 
     @property
     def bytes_per_partition(self) -> int:

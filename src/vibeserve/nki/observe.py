@@ -99,7 +99,12 @@ class Record:
 
 
 class Observer:
-    """Base class of what watches a run; every method may be left out."""
+    """Base class of what watches a run; every method may be left out.
+
+    One that has `counts_only` may be told of a run's instructions by `counted` alone.
+    """
+
+    counts_only = False
 
     def started(self, session: Session) -> None:
         """A launch begins."""
@@ -109,6 +114,12 @@ class Observer:
 
     def instruction(self, record: Record) -> None:
         """An instruction ran."""
+
+    def dispatched(self, core: Core, spec: Spec, args: tuple[Any, ...], engine: str, name: str | None) -> None:
+        """The same before a record is made of it; `instruction` is then not called where this is overridden."""
+
+    def counted(self, opcodes: dict[str, int]) -> None:
+        """How many instructions of each opcode ran, where they were not told one by one."""
 
     def finished(self, session: Session, cores: list[Core]) -> None:
         """A launch ended well."""
@@ -154,8 +165,8 @@ def operand(role: str, tensor: NkiTensor, write: bool) -> Operand:
     )  # fmt: skip
 
 
-def notify(core: Core, spec: Spec, args: tuple[Any, ...], engine: str, sequence: int, name: str | None) -> None:
-    """Tell the session's observers about an instruction."""
+def described(spec: Spec, args: tuple[Any, ...]) -> tuple[list[Operand], dict[str, Any]]:
+    """The operands of an instruction, in the order of its parameters, and its other options."""
     operands: list[Operand] = []
     params: dict[str, Any] = {}
     for at, (param, value) in enumerate(zip(spec.params, args, strict=True)):
@@ -168,8 +179,19 @@ def notify(core: Core, spec: Spec, args: tuple[Any, ...], engine: str, sequence:
             operands.extend(operand(f"{param}[{i}]", item, write) for i, item in enumerate(value))
         elif param != "name" and value is not spec.defaults.get(param, Observer):
             params[param] = value
-    record = Record(
-        sequence, core.index, engine, spec.name, tuple(operands), params, kernel_place(), name, core.loop_depth
-    )
+    return operands, params
+
+
+def notify(core: Core, spec: Spec, args: tuple[Any, ...], engine: str, sequence: int, name: str | None) -> None:
+    """Tell the session's observers about an instruction."""
+    record = None
     for observer in core.session.observers:
+        if type(observer).dispatched is not Observer.dispatched:
+            observer.dispatched(core, spec, args, engine, name)
+            continue
+        if record is None:
+            operands, params = described(spec, args)
+            record = Record(
+                sequence, core.index, engine, spec.name, tuple(operands), params, kernel_place(), name, core.loop_depth
+            )
         observer.instruction(record)

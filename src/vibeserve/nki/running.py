@@ -39,6 +39,8 @@ class Launch:
 class LaunchObserver(Observer):
     """Collects what the launches of a run did."""
 
+    counts_only = True
+
     def __init__(self) -> None:
         self.launches: list[Launch] = []
 
@@ -49,6 +51,12 @@ class LaunchObserver(Observer):
         launch = self.launches[-1]
         launch.instructions += 1
         launch.opcodes[record.opcode] = launch.opcodes.get(record.opcode, 0) + 1
+
+    def counted(self, opcodes: dict[str, int]) -> None:
+        launch = self.launches[-1]
+        for opcode, count in opcodes.items():
+            launch.opcodes[opcode] = launch.opcodes.get(opcode, 0) + count
+            launch.instructions += count
 
     def finished(self, session: Session, cores: list[Core]) -> None:
         self.launches[-1].findings = [

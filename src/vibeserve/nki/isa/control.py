@@ -56,6 +56,13 @@ def register_move(dst: VirtualRegister, src: Any) -> None:
 @instruction
 def register_load(core: Core, dst: VirtualRegister, src: NkiTensor) -> None:
     """dst = the one element of src."""
+    if core.session.shape_only:
+        raise KernelError(
+            "a register takes its value from data",
+            code="NKI-SHAPE-ONLY",
+            rule="no values are computed",
+            fix="run it in full",
+        )
     value = access.read(src).reshape(-1)[0]
     _register(dst, "dst").set(float(value) if src.dtype.is_float else int(value))
 

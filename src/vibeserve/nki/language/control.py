@@ -125,6 +125,8 @@ def no_reorder() -> Iterator[None]:
     core = current_core("nl.no_reorder")
     before = core.accumulators.get("no_reorder", 0)
     core.accumulators["no_reorder"] = before + 1
+    if not before:
+        core.accumulators["no_reorder_since"] = core.session.sequence
     try:
         yield
     finally:

@@ -11,15 +11,20 @@ _MANY_WAITS = 0.25
 
 def lines_of_interest(run: Timed, most: int = 8) -> list[dict[str, Any]]:
     """Kernel lines by the time that they keep an engine busy (seconds, summed over the cores), longest first."""
-    found: dict[tuple[str, int, str], list[float]] = {}
-    for op in run.ops:
-        moved = run.schedule.moved.get(op.index)
-        engine = "dma" if moved else op.engine
-        lasted = (moved.last - moved.first) if moved else (op.end - op.start)
-        row = found.setdefault((op.place.file, op.place.line, engine), [0.0, 0.0, 0])
+    recorder, made = run.recorder, run.schedule
+    sums: dict[tuple[Any, str], list[float]] = {}
+    for index, (site, plan) in enumerate(zip(recorder.sites, recorder.plans, strict=True)):
+        moved = made.moved.get(index) if plan.engine == "dma" else None
+        lasted = (moved.last - moved.first) if moved else (made.end[index] - made.start[index])
+        row = sums.setdefault((site, plan.engine), [0.0, 0.0, 0, index])
         row[0] += lasted * 1e-12
-        row[1] += op.wait * 1e-12
+        row[1] += made.wait[index] * 1e-12
         row[2] += 1
+    found: dict[tuple[str, int, str], list[float]] = {}
+    for (_, engine), (busy, waited, count, first) in sums.items():
+        place = recorder.place(int(first))
+        row = found.setdefault((place.file, place.line, engine), [0.0, 0.0, 0])
+        row[0], row[1], row[2] = row[0] + busy, row[1] + waited, row[2] + count
     ordered = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))[:most]
     return [
         {"file": file, "line": line, "engine": engine, "busy_s": busy, "wait_s": waited, "count": int(count)}
@@ -65,7 +70,7 @@ def advice(run: Timed, found: dict[str, Any]) -> list[str]:
             f"transposes are {transposes / (flops + transposes):.0%} of the Tensor Engine's work: load with dma_transpose, "
             "or keep the operand in the layout that the next matmul takes."
         )
-    cold = [op for op in run.ops if op.engine == "tensor"]
+    cold = any(plan.engine == "tensor" for plan in run.recorder.forms)
     if cold and not run.schedule.warm and run.params["clock_ghz.tensor_cold"] < run.params["clock_ghz.tensor"]:
         said.append(
             "the Tensor Engine never leaves half clock: it is not busy for a whole window of "

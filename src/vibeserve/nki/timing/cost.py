@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vibeserve.nki.observe import Operand
-from vibeserve.nki.timing.ops import Op, free_elements, is_transpose, role
+from vibeserve.nki.timing.ops import Plan, free_elements, is_transpose, role
 from vibeserve.nki.timing.params import Params
 
 _FAST = ("bfloat16", "float16")
@@ -40,7 +40,7 @@ def ps(cycles: float, clock_ghz: float) -> int:
     return round(cycles * 1000 / clock_ghz)
 
 
-def compute(op: Op, params: Params, generation: int) -> Cost:
+def compute(op: Plan, params: Params, generation: int) -> Cost:
     """The cost of a vector, scalar or gpsimd instruction."""
     if op.engine == "scalar":
         return _scalar(op, params, generation)
@@ -53,43 +53,43 @@ def compute(op: Op, params: Params, generation: int) -> Cost:
     return Cost(length, 0, 0)
 
 
-def _main(op: Op) -> Operand | None:
+def _main(op: Plan) -> Operand | None:
     for name in _INPUTS:
         found = role(op, name)
         if found is not None:
             return found
-    return op.record.operands[0] if op.record.operands else None
+    return op.operands[0] if op.operands else None
 
 
-def _elements(op: Op) -> int:
+def _elements(op: Plan) -> int:
     main, target = _main(op), role(op, "dst")
     return max(free_elements(main), 0 if op.opcode.startswith("tensor_reduce") else free_elements(target))
 
 
-def _column_operands(op: Op) -> int:
+def _column_operands(op: Plan) -> int:
     """Operands that give one value for each partition."""
     names = ("bias", "scale", "operand0", "operand1")
-    return sum(1 for operand in op.record.operands if operand.role in names and free_elements(operand) == 1)
+    return sum(1 for operand in op.operands if operand.role in names and free_elements(operand) == 1)
 
 
-def _touches_psum(op: Op) -> bool:
-    return any(operand.region == "psum" for operand in op.record.operands)
+def _touches_psum(op: Plan) -> bool:
+    return any(operand.region == "psum" for operand in op.operands)
 
 
-def _strided(op: Op) -> bool:
+def _strided(op: Plan) -> bool:
     """Whether an innermost stride is over 16 bytes: the port then runs at half rate."""
     return any(
         operand.region in ("sbuf", "psum") and operand.shape[-1] > 1 and operand.strides[-1] * operand.itemsize > 16
-        for operand in op.record.operands
+        for operand in op.operands
     )
 
 
-def _least_dynamic(op: Op, params: Params, cycles: float) -> float:
-    moves = any(operand.dynamic for operand in op.record.operands)
+def _least_dynamic(op: Plan, params: Params, cycles: float) -> float:
+    moves = any(operand.dynamic for operand in op.operands)
     return max(cycles, params["dynamic_cycles.least"]) if moves else cycles
 
 
-def _vector(op: Op, params: Params, generation: int) -> Cost:
+def _vector(op: Plan, params: Params, generation: int) -> Cost:
     clock = params["clock_ghz.vector"]
     where = "psum" if _touches_psum(op) else "sbuf"
     work = _vector_cycles(op, params, generation) * (2 if _strided(op) else 1)
@@ -100,9 +100,9 @@ def _vector(op: Op, params: Params, generation: int) -> Cost:
     return Cost(ps(work, clock), ps(lat, clock), ps(gap, clock))
 
 
-def _vector_cycles(op: Op, params: Params, generation: int) -> float:
+def _vector_cycles(op: Plan, params: Params, generation: int) -> float:
     n = _elements(op)
-    operands = [operand for operand in op.record.operands if operand.elements > operand.shape[0]]
+    operands = [operand for operand in op.operands if operand.elements > operand.shape[0]]
     two_byte = all(operand.dtype in _FAST for operand in operands)
     in_sbuf = not _touches_psum(op)
     if op.opcode == "reciprocal":
@@ -117,10 +117,10 @@ def _vector_cycles(op: Op, params: Params, generation: int) -> float:
     if op.opcode == "tensor_copy_predicated":
         return n if _touches_psum(op) else 2 * n
     if op.opcode == "tensor_reduce":
-        simple = getattr(op.record.params.get("op"), "__name__", str(op.record.params.get("op")))
+        simple = getattr(op.params.get("op"), "__name__", str(op.params.get("op")))
         return n / 2 if two_byte and in_sbuf and simple in ("add", "maximum") else n
     if op.opcode == "memset":
-        return n / 2 if two_byte and op.record.params.get("value") == 0 else n
+        return n / 2 if two_byte and op.params.get("value") == 0 else n
     if op.opcode == "bn_aggr":
         return 13 * n / 3
     if op.opcode in ("exponential", "quantize_mx", "rand2"):
@@ -130,22 +130,22 @@ def _vector_cycles(op: Op, params: Params, generation: int) -> float:
     return n
 
 
-def _copy_speed(op: Op, generation: int, in_sbuf: bool, two_byte: bool) -> int:
+def _copy_speed(op: Plan, generation: int, in_sbuf: bool, two_byte: bool) -> int:
     """Elements in a cycle: 4 and 2 for two-byte data from v3 on, 2 for fp32 tensor_scalar in SBUF on v3."""
     if generation < 3:
         return 1
     if two_byte:
-        contiguous = all(o.strides[-1] == 1 or o.shape[-1] == 1 for o in op.record.operands)
+        contiguous = all(o.strides[-1] == 1 or o.shape[-1] == 1 for o in op.operands)
         return 4 if in_sbuf and contiguous else 2 if in_sbuf or contiguous else 1
-    everything_fp32 = all(o.dtype == "float32" for o in op.record.operands)
+    everything_fp32 = all(o.dtype == "float32" for o in op.operands)
     return 2 if op.opcode == "tensor_scalar" and in_sbuf and everything_fp32 else 1
 
 
-def _scalar(op: Op, params: Params, generation: int) -> Cost:
+def _scalar(op: Plan, params: Params, generation: int) -> Cost:
     clock = params["clock_ghz.scalar"]
     n = float(_elements(op))
     copies = op.opcode in ("tensor_copy", "tensor_scalar")
-    if copies and generation >= 4 and all(o.dtype in _FAST for o in op.record.operands):
+    if copies and generation >= 4 and all(o.dtype in _FAST for o in op.operands):
         n /= 2
     kind = "copy" if copies else "activation"
     lat, gap = params[f"scalar_cycles.lat_{kind}"], params[f"scalar_cycles.gap_{kind}"]
@@ -154,13 +154,13 @@ def _scalar(op: Op, params: Params, generation: int) -> Cost:
             lat + params["scalar_cycles.activation_from_sbuf"],
             gap + params["scalar_cycles.activation_from_sbuf"],
         )
-    if op.opcode == "activation_reduce" or any(o.role == "reduce_res" for o in op.record.operands):
+    if op.opcode == "activation_reduce" or any(o.role == "reduce_res" for o in op.operands):
         n += params["scalar_cycles.accumulator_read"]
     work = _least_dynamic(op, params, n * (2 if _strided(op) else 1))
     return Cost(ps(work, clock), ps(lat, clock), ps(gap, clock))
 
 
-def _gpsimd(op: Op, params: Params) -> Cost:
+def _gpsimd(op: Plan, params: Params) -> Cost:
     clock, n = params["clock_ghz.gpsimd"], _elements(op)
     work = {
         "tensor_tensor": 2 * n, "tensor_scalar": 4 * n, "topk": 4 * n, "sequence_bounds": 4 * n, "nonzero_with_count": 2 * n,
@@ -172,7 +172,7 @@ def _gpsimd(op: Op, params: Params) -> Cost:
     )
 
 
-def matmul(op: Op, params: Params) -> MatmulCost:
+def matmul(op: Plan, params: Params) -> MatmulCost:
     """The cost of a Tensor Engine instruction: passes of a weight load (hidden when queued) and a moving stream."""
     transposes = is_transpose(op)
     stationary, moving = role(op, "stationary"), role(op, "moving") or role(op, "data")

@@ -10,7 +10,7 @@ from typing import Any
 
 from vibeserve.nki.context import Core, Session
 from vibeserve.nki.observe import Observer
-from vibeserve.nki.timing.ops import Recorder
+from vibeserve.nki.timing.recorder import Recorder
 
 ENABLE, OUTPUT = "NEURON_RT_INSPECT_ENABLE", "NEURON_RT_INSPECT_OUTPUT_DIR"
 

@@ -1,14 +1,21 @@
-"""What the model schedules: the instructions of one run, each with its engine, its places in memory, and its work."""
+"""What the model schedules: the instructions of one run, each with its engine, its places in memory, and its work.
+
+Instructions of one form (opcode, options, shapes, strides, dtypes, first partitions) share a `Plan`; an instruction adds
+only which storages its operands are in and at which offsets. `Op` is an instruction as one object, made when asked for.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vibeserve.nki.context import Core, Session
 from vibeserve.nki.errors import Place
-from vibeserve.nki.memory import Storage
-from vibeserve.nki.observe import Observer, Operand, Record
+from vibeserve.nki.observe import Operand, Record
+
+if TYPE_CHECKING:
+    from vibeserve.nki.timing.recorder import Recorder
+    from vibeserve.nki.timing.schedule import Schedule
 
 
 class Box(NamedTuple):
@@ -33,61 +40,101 @@ class Box(NamedTuple):
         )
 
 
-class Access(NamedTuple):
-    """One operand of an instruction: storage, place in it, whether it is written."""
+@dataclass(slots=True, eq=False)
+class Plan:
+    """What instructions of one form have in common. `operands` are those of the first of them; `extents[i]` numbers the
+    extent (shape, strides, item size) of operand i; `flops` and HBM bytes are of one instruction."""
 
-    storage: int
-    box: Box
-    write: bool
-
-
-@dataclass(slots=True)
-class Op:
-    """One instruction. `deps` are filled in by the dependency pass; times (ps) by the scheduler."""
-
-    index: int
-    core: int
+    number: int
     engine: str
     opcode: str
-    record: Record
-    accesses: tuple[Access, ...]
+    operands: tuple[Operand, ...]
+    params: dict[str, Any]
+    extents: tuple[int, ...]
     flops: int = 0
     transpose_flops: int = 0
     hbm_read: int = 0
     hbm_write: int = 0
-    deps: list[int] = field(default_factory=list)
-    start: int = 0
-    end: int = 0
-    done: int = 0
-    wait: int = 0
+    accesses: tuple[tuple[int, bool], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        count(self)
+        self.accesses = tuple((extent, o.write) for extent, o in zip(self.extents, self.operands, strict=True))
+
+
+class Op:
+    """One instruction of a run; times in ps are those of the schedule that it is taken from."""
+
+    __slots__ = ("_schedule", "index", "plan", "recorder")
+
+    def __init__(self, recorder: Recorder, index: int, schedule: Schedule | None = None):
+        self.recorder, self.index, self._schedule = recorder, index, schedule
+        self.plan = recorder.plans[index]
+
+    def __getattr__(self, name: str) -> Any:
+        """start, end, done and wait in ps of the schedule, deps (indices); and what the plan says."""
+        if name in ("start", "end", "done", "wait", "deps"):
+            return getattr(self._schedule, name)[self.index]
+        return getattr(self.plan, name)
+
+    @property
+    def core(self) -> int:
+        return self.recorder.cores[self.index]
 
     @property
     def place(self) -> Place:
         """The kernel's line."""
-        return self.record.place
+        return self.recorder.place(self.index)
 
-    def form(self) -> tuple[object, ...]:
-        """What its cost depends on: two ops of one form cost the same."""
-        record = self.record
-        operands = [
-            (
-                o.role,
-                o.region,
-                o.dtype,
-                o.shape,
-                o.strides,
-                o.dynamic,
-                o.indirect,
-                o.region == "sbuf" and o.partitions[0],
-            )
-            for o in record.operands
-        ]
-        return (record.opcode, record.engine, *operands, *[(key, str(value)) for key, value in record.params.items()])
+    @property
+    def name(self) -> str | None:
+        return self.recorder.names.get(self.index)
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The operands, in this instruction's own storages and offsets."""
+        found = []
+        places = self.recorder.locations[self.index]
+        names = self.recorder.storage_names
+        for at, operand in enumerate(self.plan.operands):
+            storage, offset = places[2 * at], places[2 * at + 1]
+            same = (operand.storage, operand.offset) == (storage, offset)
+            name = names.get(storage, "")
+            found.append(operand if same else replace(operand, storage=storage, offset=offset, name=name))
+        return tuple(found)
+
+    @property
+    def record(self) -> Record:
+        """The instruction as observers see it."""
+        return Record(
+            self.index + 1, self.core, self.plan.engine, self.plan.opcode, self.operands, self.plan.params, self.place,
+            self.name, 0,
+        )  # fmt: skip
+
+
+class Ops(Sequence[Op]):
+    """The instructions of a run in program order."""
+
+    def __init__(self, recorder: Recorder, schedule: Schedule | None = None):
+        self.recorder, self.schedule = recorder, schedule
+
+    def __len__(self) -> int:
+        return len(self.recorder.plans)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [Op(self.recorder, at, self.schedule) for at in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        return Op(self.recorder, index % len(self), self.schedule)
+
+    def __iter__(self) -> Iterator[Op]:
+        return (Op(self.recorder, index, self.schedule) for index in range(len(self)))
 
 
 @dataclass(slots=True)
 class Tile:
-    """An allocation on chip: bytes that it takes in each partition, and its line."""
+    """An allocation on chip: bytes that it takes in each partition, and its line. `life` holds its first and last use."""
 
     core: int
     region: str
@@ -95,55 +142,19 @@ class Tile:
     name: str
     place: Place
     fixed: bool
+    life: list[Any]
 
 
-class Recorder(Observer):
-    """Collects the ops of one launch."""
-
-    def __init__(self) -> None:
-        self.ops: list[Op] = []
-        self.tiles: dict[int, Tile] = {}
-        self.rows: dict[int, int] = {}
-        self.hbm: dict[int, Operand] = {}
-        self.hbm_sizes: dict[int, int] = {}
-        self.session: Session | None = None
-
-    def started(self, session: Session) -> None:
-        self.__init__()  # type: ignore[misc]
-        self.session = session
-
-    def allocated(self, core: Core, storage: Storage) -> None:
-        if storage.region.on_chip:
-            self.tiles[storage.number] = Tile(
-                core.index,
-                storage.region.value,
-                storage.bytes_per_partition,
-                storage.label(),
-                storage.place,
-                storage.address is not None,
-            )
-
-    def instruction(self, record: Record) -> None:
-        accesses = tuple(Access(o.storage, self._box(o), o.write) for o in record.operands)
-        op = Op(len(self.ops), record.core, record.engine, record.opcode, record, accesses)
-        count(op)
-        self.ops.append(op)
-
-    def _box(self, operand: Operand) -> Box:
-        low, high = operand.byte_range
-        if operand.region in ("sbuf", "psum"):
-            first, last = operand.partitions
-            return Box(first, last, low, high)
-        if operand.storage not in self.hbm:
-            self.hbm[operand.storage] = operand
-        self.hbm_sizes[operand.storage] = max(self.hbm_sizes.get(operand.storage, 0), high)
-        pitch = self.rows.get(operand.storage)
-        if pitch is None:
-            pitch = self.rows[operand.storage] = _pitch(operand)
-        return _rows(operand, pitch, low, high)
+def box_of(operand: Operand, pitch: int) -> Box:
+    """The bytes of an operand; `pitch` are the bytes from row to row of its HBM tensor."""
+    low, high = operand.byte_range
+    if operand.region in ("sbuf", "psum"):
+        first, last = operand.partitions
+        return Box(first, last, low, high)
+    return _rows(operand, pitch, low, high)
 
 
-def _pitch(operand: Operand) -> int:
+def pitch_of(operand: Operand) -> int:
     """Bytes from one row to the next of an HBM tensor, by the first access to it: the widest stride over the innermost."""
     strides = [stride for size, stride in zip(operand.shape, operand.strides, strict=True) if size > 1 and stride > 1]
     return (min(strides) if strides else 0) * operand.itemsize
@@ -167,9 +178,9 @@ def _rows(operand: Operand, pitch: int, low: int, high: int) -> Box:
     return Box(low // pitch, -(-high // pitch), 0, pitch)
 
 
-def role(op: Op, name: str) -> Operand | None:
+def role(op: Op | Plan, name: str) -> Operand | None:
     """The operand of that role, or None."""
-    for operand in op.record.operands:
+    for operand in op.operands:
         if operand.role == name:
             return operand
     return None
@@ -180,16 +191,16 @@ def free_elements(operand: Operand | None) -> int:
     return operand.elements // operand.shape[0] if operand is not None else 0
 
 
-def is_transpose(op: Op) -> bool:
+def is_transpose(op: Op | Plan) -> bool:
     """Whether a Tensor Engine instruction only moves data."""
-    return op.opcode == "nc_transpose" or bool(op.record.params.get("is_transpose"))
+    return op.opcode == "nc_transpose" or bool(op.params.get("is_transpose"))
 
 
-def count(op: Op) -> None:
+def count(op: Plan) -> None:
     """Fill in the FLOPs of a matmul (2·K·M·N; a transpose of [P, F] is 2·P·P·F, counted apart) and the HBM bytes of a DMA."""
     if op.engine == "tensor":
         _count_matmul(op)
-    for operand in op.record.operands:
+    for operand in op.operands:
         if operand.region.endswith("hbm") and "index" not in operand.role:
             if operand.write:
                 op.hbm_write += operand.nbytes
@@ -197,7 +208,7 @@ def count(op: Op) -> None:
                 op.hbm_read += operand.nbytes
 
 
-def _count_matmul(op: Op) -> None:
+def _count_matmul(op: Plan) -> None:
     stationary, moving = role(op, "stationary"), role(op, "moving")
     if stationary is not None and moving is not None:
         flops = 2 * stationary.shape[0] * free_elements(stationary) * free_elements(moving)
@@ -213,7 +224,7 @@ def _count_matmul(op: Op) -> None:
             op.transpose_flops = 2 * data.shape[0] * data.elements
 
 
-def opcode_of(op: Op) -> str:
+def opcode_of(op: Op | Plan) -> str:
     """The device tool's name for the instruction."""
     special: dict[str, str] = {
         "nc_matmul": "MATMUL", "nc_matmul_mx": "MATMUL_MX", "activation": "ACTIVATE", "activation_reduce": "ACTIVATE",

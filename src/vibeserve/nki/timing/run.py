@@ -14,9 +14,12 @@ from vibeserve.nki.context import Core, Session
 from vibeserve.nki.errors import KernelError
 from vibeserve.nki.observe import Observer
 from vibeserve.nki.targets import Target
-from vibeserve.nki.timing import deps, params
-from vibeserve.nki.timing.ops import Op, Recorder
-from vibeserve.nki.timing.schedule import LIST, PROGRAM, Schedule, Scheduler, stream_of
+from vibeserve.nki.timing import params
+from vibeserve.nki.timing.deps import QUEUES_FROM, Dependencies
+from vibeserve.nki.timing.listing import ListScheduler
+from vibeserve.nki.timing.ops import Ops
+from vibeserve.nki.timing.recorder import Recorder
+from vibeserve.nki.timing.schedule import LIST, PROGRAM, QUEUES, Machine, Schedule, Scheduler, streams_of
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 
@@ -36,9 +39,9 @@ class Timed:
     peaks: Mapping[str, int]
 
     @property
-    def ops(self) -> Sequence[Op]:
+    def ops(self) -> Ops:
         """The instructions in program order."""
-        return self.schedule.ops
+        return Ops(self.recorder, self.schedule)
 
     @property
     def latency_s(self) -> float:
@@ -48,6 +51,8 @@ class Timed:
 
 class _Peaks(Observer):
     """The most that was alive at once, as capacity counts it."""
+
+    counts_only = True
 
     def __init__(self) -> None:
         self.found: dict[str, int] = {"sbuf": 0, "psum": 0}
@@ -116,14 +121,17 @@ def timed(
 
 
 def schedule(recorder: Recorder, constants: params.Params, mode: str = PROGRAM) -> Schedule:
-    """Schedule a recorded run (its ops are filled in anew)."""
+    """Schedule a recorded run."""
     session = recorder.session
     assert session is not None
-    for op in recorder.ops:
-        op.deps = []
     capacity = {"sbuf": session.target.sbuf_usable_per_partition, "psum": session.target.psum_per_partition}
-    deps.fill(recorder, [stream_of(op) for op in recorder.ops], capacity)
-    return Scheduler(recorder.ops, constants, session.target.number, mode).run()
+    streams = streams_of(recorder)
+    found = Dependencies(recorder, streams, capacity, mode == PROGRAM)
+    found.run()
+    machine = Machine(recorder, streams, found.deps, constants, session.target.number)
+    if mode == LIST:
+        return ListScheduler(machine, found.orders).run()
+    return Scheduler(machine).run()
 
 
 def peak_flops_per_s(timed_run: Timed) -> float:
@@ -133,34 +141,47 @@ def peak_flops_per_s(timed_run: Timed) -> float:
 
 def busy_s(timed_run: Timed) -> dict[str, float]:
     """Seconds in which each engine is busy on any core (merged spans), a mean over the cores."""
-    spans: dict[tuple[int, str], list[tuple[int, int]]] = {}
-    for op in timed_run.ops:
-        if op.engine == "dma":
-            moved = timed_run.schedule.moved[op.index]
-            spans.setdefault((op.core, "dma"), []).append((moved.first, moved.last))
-            spans.setdefault((op.core, moved.plan.trigger), []).append((op.start, op.end))
-        else:
-            spans.setdefault((op.core, op.engine), []).append((op.start, op.end))
+    import numpy as np
+
+    made = timed_run.schedule
+    streams = np.array(streams_of(timed_run.recorder), np.int64)
+    start, end = np.array(made.start, np.int64), np.array(made.end, np.int64)
+    kinds = streams & 15
+    first, last = start.copy(), end.copy()
+    for index, moved in made.moved.items():
+        first[index], last[index] = moved.first, moved.last
+    triggers = {name: [ENGINES.index(name)] for name in ENGINES[:5]}
+    for at, name in enumerate(QUEUES):
+        triggers[name].append(QUEUES_FROM + at)
     found = dict.fromkeys(ENGINES, 0.0)
-    for (_, engine), pieces in spans.items():
-        found[engine] = found.get(engine, 0.0) + _union_ps(pieces) * 1e-12 / timed_run.lnc
+    for core in range(timed_run.lnc):
+        mine = streams >> 4 == core
+        for name, numbers in triggers.items():
+            chosen = mine & np.isin(kinds, numbers)
+            found[name] += _union_ps(start[chosen], end[chosen]) * 1e-12 / timed_run.lnc
+        chosen = mine & (kinds >= QUEUES_FROM)
+        found["dma"] += _union_ps(first[chosen], last[chosen]) * 1e-12 / timed_run.lnc
     return found
 
 
-def _union_ps(pieces: list[tuple[int, int]]) -> int:
-    total, reach = 0, 0
-    for start, end in sorted(pieces):
-        if end > reach:
-            total += end - max(start, reach)
-            reach = end
-    return total
+def _union_ps(start: Any, end: Any) -> int:
+    """Length of the union of spans (arrays of int64)."""
+    import numpy as np
+
+    if not len(start):
+        return 0
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    reach = np.maximum.accumulate(end)
+    before = np.concatenate([start[:1], reach[:-1]])
+    return int(np.maximum(0, reach - np.maximum(start, before)).sum())
 
 
 def document(timed_run: Timed) -> dict[str, Any]:
     """The figures of `nki simulate --timing` (units in the names; FLOPs are matmuls that are no transposes)."""
-    ops = timed_run.ops
-    flops, transposes = sum(op.flops for op in ops), sum(op.transpose_flops for op in ops)
-    read, written = sum(op.hbm_read for op in ops), sum(op.hbm_write for op in ops)
+    plans = timed_run.recorder.plans
+    flops, transposes = sum(plan.flops for plan in plans), sum(plan.transpose_flops for plan in plans)
+    read, written = sum(plan.hbm_read for plan in plans), sum(plan.hbm_write for plan in plans)
     latency = timed_run.latency_s
     bank = timed_run.target.psum_bank
     found: dict[str, Any] = {

@@ -1,48 +1,68 @@
 """The schedule: when each instruction starts and ends, on in-order engines, DMA queues and 16 DMA engines a core.
 
-Times are whole picoseconds from the first instruction, so the same run gives the same schedule to the last digit. Events
-are taken in the order of their start; ties by stream and program order.
+Times are whole picoseconds from the first instruction, so the same run gives the same schedule to the last digit. An
+engine is followed as far as what its instructions wait for is known; what is shared (DMA engines, HBM, ports) is given
+to whoever comes first in time, ties by stream and program order.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from vibeserve.nki.timing import cost
-from vibeserve.nki.timing.deps import BARRIERS
-from vibeserve.nki.timing.ops import Op
+from vibeserve.nki.timing.deps import BARRIERS, QUEUES_FROM
+from vibeserve.nki.timing.ops import Op, Plan
 from vibeserve.nki.timing.params import Params
+from vibeserve.nki.timing.recorder import Recorder
 from vibeserve.nki.timing.transfers import Transfer, is_dma, transfer, trigger_of
 
 PROGRAM, LIST = "program", "list"
-_NAMES = {"vector": "to_vector", "scalar": "to_scalar", "tensor": "to_tensor", "gpsimd": "to_gpsimd"}
+ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
+QUEUES = ("sync", "scalar", "gpsimd", "vector", "tensor")
+TENSOR, VECTOR, SCALAR, GPSIMD, SYNC, QUEUE = range(6)
+_CONSUMERS = ("to_tensor", "to_vector", "to_scalar", "to_gpsimd", "to_dma", "to_dma")
 
 
 @dataclass(slots=True)
 class Moved:
-    """What a transfer did: when each engine's packets began and ended (ps), and its queue."""
+    """What a transfer did: when the packets of its engines began and ended (ps; one pair where all did alike)."""
 
     plan: Transfer
-    spans: list[tuple[int, int, int, int]]
+    begins: int | list[int]
+    ends: int | list[int]
     first: int
     last: int
+
+    @property
+    def spans(self) -> list[tuple[int, int, int, int]]:
+        """(engine, begin, end, packets) of each engine that took part."""
+        found = []
+        for at, (engine, packets, _) in enumerate(self.plan.engines):
+            begin = self.begins if isinstance(self.begins, int) else self.begins[at]
+            end = self.ends if isinstance(self.ends, int) else self.ends[at]
+            found.append((engine, begin, end, packets))
+        return found
 
 
 @dataclass(slots=True)
 class Schedule:
-    """The result. `ops` carry start, end, done and wait in ps; `moved` the transfers by op index; `warm` the PE's changes
-    of clock as (ps, core, full clock)."""
+    """The result, in ps by instruction; `moved` the transfers; `warm` the PE's changes of clock as (ps, core, full
+    clock); `deps` what each instruction waited for."""
 
-    ops: Sequence[Op]
+    start: list[int]
+    end: list[int]
+    done: list[int]
+    wait: list[int]
+    deps: list[list[int]]
     moved: dict[int, Moved] = field(default_factory=dict)
     warm: list[tuple[int, int, bool]] = field(default_factory=list)
 
     @property
     def latency_ps(self) -> int:
         """From the first instruction to the last wait."""
-        return max((op.done for op in self.ops), default=0) - min((op.start for op in self.ops), default=0)
+        return max(self.done, default=0) - min(self.start, default=0)
 
 
 class _Clock:
@@ -56,6 +76,7 @@ class _Clock:
         self.warm = self.always
         self.core, self.schedule = core, schedule
         self.next = 0
+        self.edge = self.window
         self.busy: dict[int, int] = {}
 
     def at(self, when: int) -> bool:
@@ -69,210 +90,237 @@ class _Clock:
                 self.schedule.warm.append((self.next * self.window, self.core, warm))
             if not self.busy and not self.warm:
                 self.next = max(self.next, when // self.window)
+        self.edge = (self.next + 1) * self.window
         return self.warm
 
     def worked(self, start: int, end: int) -> None:
         """Note that it was busy."""
-        if self.always:
+        if end <= self.edge and start >= self.edge - self.window:
+            self.busy[self.next] = self.busy.get(self.next, 0) + end - start
             return
         for window in range(start // self.window, (end - 1) // self.window + 1):
             low, high = max(start, window * self.window), min(end, (window + 1) * self.window)
             self.busy[window] = self.busy.get(window, 0) + high - low
 
 
-def stream_of(op: Op) -> str:
+def stream_of(op: Op | Plan) -> str:
     """The in-order stream that an instruction belongs to: its engine, or the queue of the engine that starts the DMA."""
     return f"q{trigger_of(op)[0]}" if is_dma(op) else op.engine
 
 
-class Scheduler:
-    """Runs the events (see the module)."""
+def _number(plan: Plan) -> int:
+    """The stream as a number: an engine's place in ENGINES, or QUEUE + a queue's in QUEUES."""
+    if is_dma(plan):
+        return QUEUE + QUEUES.index(trigger_of(plan)[0])
+    return ENGINES.index(plan.engine) if plan.engine in ENGINES else SYNC
 
-    def __init__(self, ops: Sequence[Op], params: Params, generation: int, mode: str = PROGRAM):
-        self.ops, self.params, self.generation, self.mode = ops, params, generation, mode
-        self.schedule = Schedule(ops)
-        self.streams: dict[tuple[int, str], list[int]] = {}
-        self.keys = [(op.core, stream_of(op)) for op in ops]
-        for op, key in zip(ops, self.keys, strict=True):
-            self.streams.setdefault(key, []).append(op.index)
-        self.heads = dict.fromkeys(self.streams, 0)
-        self.free = dict.fromkeys(self.streams, 0)
-        self.dma_free: dict[tuple[int, int], int] = {}
+
+def streams_of(recorder: Recorder) -> list[int]:
+    """The stream number of each instruction: that of its engine or queue, and 16 more for each core."""
+    numbers = {plan: _number(plan) for plan in recorder.forms}
+    return [numbers[plan] + 16 * core for plan, core in zip(recorder.plans, recorder.cores, strict=True)]
+
+
+class Machine:
+    """Engines, queues and memory as they stand; `commit` puts one instruction on them."""
+
+    def __init__(
+        self, recorder: Recorder, streams: Sequence[int], deps: list[list[int]], params: Params, generation: int
+    ):
+        self.recorder, self.streams, self.params, self.generation = recorder, streams, params, generation
+        size = len(recorder.plans)
+        self.schedule = Schedule([0] * size, [0] * size, [-1] * size, [0] * size, deps)
+        self.free = dict.fromkeys(streams, 0)
+        self.clocks = {core: _Clock(params, core, self.schedule) for core in set(recorder.cores)}
+        self.dma = {core: [0] * int(params["dma.engines"]) for core in set(recorder.cores)}
         self.hbm_free = 0
         self.hbm_ps_per_byte = 1000 / params["machine.hbm_bytes_per_ns"]
-        self.clocks: dict[int, _Clock] = {}
-        self.left = [len(op.deps) for op in ops]
-        self.ready = [0] * len(ops)
-        self.users: list[list[int]] = [[] for _ in ops]
-        for op in ops:
-            for index in op.deps:
-                self.users[index].append(op.index)
-        self.waiting: dict[tuple[int, str], list[tuple[int, int]]] = {key: [] for key in self.streams}
-        self.available: dict[tuple[int, str], list[int]] = {key: [] for key in self.streams}
-        self.events: list[tuple[int, tuple[int, str], int]] = []
-        self.version = dict.fromkeys(self.streams, 0)
-        self.costs: dict[tuple[object, ...], cost.Cost | cost.MatmulCost | Transfer] = {}
-        self.syncs: dict[tuple[str, str], int] = {}
-        self.done = 0
+        self.costs: list[Any] = [None] * len(recorder.forms)
+        self.barrier = round(params["sync_ns.barrier"] * 1000)
+        self.second = round(params["sync_ns.second_wait"] * 1000)
+        self.syncs = [[self._sync(producer, consumer) for consumer in range(6)] for producer in range(6)]
+        self.kinds = [min(stream & 15, QUEUE) for stream in streams]
+        self.delays = {
+            side: tuple(
+                round(params[f"dma.{name}"] * 1000)
+                for name in (
+                    f"first_packet_{side}_ns", f"software_first_packet_{side}_ns", f"{side}_spread_ns", "trigger_ns",
+                    "software_issue_first_ns", "software_issue_next_ns", "done_ns",
+                )
+            )
+            for side in ("load", "store")
+        }  # fmt: skip
+
+    def _sync(self, producer: int, consumer: int) -> int:
+        if consumer == QUEUE:
+            name = "sync_ns.to_dma"
+        elif producer == QUEUE:
+            name = "dma.to_consumer_ns"
+        elif producer == consumer:
+            name = "sync_ns.same_engine"
+        else:
+            name = f"sync_ns.{_CONSUMERS[consumer]}"
+        return round(self.params[name] * 1000)
+
+    def cost(self, plan: Plan) -> Any:
+        """The cost of a form."""
+        found = self.costs[plan.number]
+        if found is None:
+            if is_dma(plan):
+                found = transfer(plan, self.params)
+            elif plan.opcode in BARRIERS:
+                found = cost.Cost(self.barrier, 0, 0)
+            elif plan.engine == "tensor":
+                found = cost.matmul(plan, self.params)
+            else:
+                found = cost.compute(plan, self.params, self.generation)
+            self.costs[plan.number] = found
+        return found
+
+    def ready(self, index: int) -> int:
+        """When what an instruction waits for has come to it; -1 - i where it waits for instruction i, not yet committed."""
+        done, kinds, kind = self.schedule.done, self.kinds, self.kinds[index]
+        free = self.free[self.streams[index]]
+        ready = 0
+        waited = -1
+        second = False
+        for earlier in self.schedule.deps[index]:
+            when = done[earlier]
+            if when < 0:
+                return -1 - earlier
+            producer = kinds[earlier]
+            if when > free and producer != kind:
+                if waited >= 0 and waited != producer:
+                    second = True
+                waited = producer
+            ready = max(ready, when + self.syncs[producer][kind])
+        return ready + self.second if second else ready
+
+    def commit(self, index: int, ready: int) -> None:
+        """Start an instruction whose waits are over at `ready` as soon as its stream is free."""
+        plan = self.recorder.plans[index]
+        stream = self.streams[index]
+        free = self.free[stream]
+        kind = self.kinds[index]
+        spent = self.costs[plan.number]
+        if spent is None:
+            spent = self.cost(plan)
+        schedule = self.schedule
+        begin = ready if ready > free else free
+        if kind == TENSOR and spent.__class__ is cost.MatmulCost:
+            clock = self.clocks[self.recorder.cores[index]]
+            warm = clock.warm if begin < clock.edge else clock.at(begin)
+            interval, first = (
+                (spent.warm_interval, spent.warm_first) if warm else (spent.cold_interval, spent.cold_first)
+            )
+            queued, waited = free + interval, ready + first
+            end = queued if queued >= waited else waited
+            if queued >= waited:
+                begin = end - interval
+            elif ready < free:
+                begin = ready
+            schedule.start[index] = begin
+            schedule.end[index] = schedule.done[index] = self.free[stream] = end
+            if not clock.always:
+                clock.worked(begin if begin > end - interval else end - interval, end)
+        elif kind < QUEUE:
+            queued, waited = free + spent.work + spent.gap, ready + spent.work + spent.lat
+            schedule.start[index] = begin
+            schedule.end[index] = schedule.done[index] = self.free[stream] = queued if queued > waited else waited
+        else:
+            self._move(index, plan, stream, begin, spent)
+        if schedule.start[index] > free:
+            schedule.wait[index] = schedule.start[index] - free
+
+    def _move(self, index: int, plan: Plan, stream: int, start: int, spent: Transfer) -> None:
+        packet, software_packet, spread, trigger, issue, issue_next, after = self.delays[
+            "load" if spent.load else "store"
+        ]
+        if spent.software:
+            issued = start + (issue_next if self.free[stream] == start and start > 0 else issue)
+            first = issued + software_packet
+        else:
+            issued, first = start + trigger, start + packet
+        engines = self.dma[self.recorder.cores[index]]
+        self.hbm_free = max(first, self.hbm_free) + round((plan.hbm_read + plan.hbm_write) * self.hbm_ps_per_byte)
+        begins: int | list[int]
+        ends: int | list[int]
+        if spent.even and (engines[0] == engines[1] == max(engines) == min(engines) or max(engines) <= first):
+            begins = max(first, engines[0])
+            last = ends = max(begins + spent.engines[0][2], self.hbm_free)
+            engines[:] = [last] * len(engines)
+            seen = begins
+        elif spent.engines:
+            begins = [max(first, engines[engine]) for engine, _, _ in spent.engines]
+            ends = [begin + work for begin, (_, _, work) in zip(begins, spent.engines, strict=True)]
+            late = max(0, self.hbm_free - max(ends))
+            if late:
+                ends = [end + late for end in ends]
+            for (engine, _, _), end in zip(spent.engines, ends, strict=True):
+                engines[engine] = end
+            seen, last = min(begins), max(ends)
+        else:
+            begins = ends = seen = last = first
+        last += spread
+        schedule = self.schedule
+        schedule.moved[index] = Moved(spent, begins, ends, seen, last)
+        schedule.start[index] = start
+        schedule.end[index] = self.free[stream] = issued
+        schedule.done[index] = last + after
+
+
+class Scheduler:
+    """Each engine in program order (see the module)."""
+
+    def __init__(self, machine: Machine):
+        self.machine = machine
+        self.lists: dict[int, list[int]] = {}
+        for index, stream in enumerate(machine.streams):
+            self.lists.setdefault(stream, []).append(index)
+        self.heads = dict.fromkeys(self.lists, 0)
+        self.waiters: dict[int, list[int]] = {}
+        self.shared: dict[int, tuple[int, int]] = {}  # stream: (start, ready) of its next instruction on what is shared
 
     def run(self) -> Schedule:
         """Schedule everything. RuntimeError where instructions wait for one another in a ring."""
-        for key, indices in self.streams.items():
-            for index in indices if self.mode == LIST else indices[:1]:
-                if not self.left[index]:
-                    self._offer(key, index)
-        for key in self.streams:
-            self._announce(key)
-        while self.events:
-            _, key, version = heapq.heappop(self.events)
-            if version != self.version[key]:
+        self._follow(sorted(self.lists))
+        shared = self.shared
+        while shared:
+            stream = min(shared, key=lambda key: (shared[key], key))
+            _, ready = shared.pop(stream)
+            index = self.lists[stream][self.heads[stream]]
+            self.machine.commit(index, ready)
+            self.heads[stream] += 1
+            self._follow([stream, *self.waiters.pop(index, ())])
+        done = self.machine.schedule.done
+        if min(done, default=0) < 0:
+            stuck = done.index(-1)
+            count = sum(when < 0 for when in done)
+            raise RuntimeError(
+                f"{count} of {len(done)} instructions never start; the first is at {self.machine.recorder.place(stuck)}"
+            )
+        return self.machine.schedule
+
+    def _follow(self, todo: list[int]) -> None:
+        """Take streams as far as they go."""
+        machine, waiters = self.machine, self.waiters
+        ready_of, commit = machine.ready, machine.commit
+        while todo:
+            stream = todo.pop()
+            indices, at = self.lists[stream], self.heads[stream]
+            if stream in self.shared:
                 continue
-            index = self._take(key)
-            self._commit(self.ops[index], key)
-        if self.done != len(self.ops):
-            stuck = next(op for op in self.ops if not op.done)
-            raise RuntimeError(f"{self.done} of {len(self.ops)} instructions scheduled; stuck at {stuck.place}")
-        return self.schedule
-
-    def _cost(self, op: Op) -> cost.Cost | cost.MatmulCost | Transfer:
-        form = op.form()
-        found = self.costs.get(form)
-        if found is None:
-            if is_dma(op):
-                found = transfer(op, self.params)
-            elif op.engine == "tensor":
-                found = cost.matmul(op, self.params)
-            else:
-                found = cost.compute(op, self.params, self.generation)
-            self.costs[form] = found
-        return found
-
-    def _offer(self, key: tuple[int, str], index: int) -> None:
-        heapq.heappush(self.waiting[key], (self.ready[index], index))
-
-    def _announce(self, key: tuple[int, str]) -> None:
-        """Put the stream's next start among the events (older ones of it do not count any more)."""
-        free, waiting, available = self.free[key], self.waiting[key], self.available[key]
-        while waiting and waiting[0][0] <= free:
-            heapq.heappush(available, heapq.heappop(waiting)[1])
-        self.version[key] += 1
-        if available:
-            heapq.heappush(self.events, (free, key, self.version[key]))
-        elif waiting:
-            heapq.heappush(self.events, (waiting[0][0], key, self.version[key]))
-
-    def _take(self, key: tuple[int, str]) -> int:
-        if self.available[key]:
-            return heapq.heappop(self.available[key])
-        return heapq.heappop(self.waiting[key])[1]
-
-    def _commit(self, op: Op, key: tuple[int, str]) -> None:
-        ready, free = self.ready[op.index], self.free[key]
-        if is_dma(op):
-            self._move(op, key, max(ready, free))
-        elif op.engine == "tensor":
-            self._multiply(op, key, ready, free)
-        elif op.opcode in BARRIERS:
-            op.start = max(ready, free)
-            op.end = op.done = op.start + round(self.params["sync_ns.barrier"] * 1000)
-            self.free[key] = op.end
-        else:
-            spent = self._cost(op)
-            assert isinstance(spent, cost.Cost)
-            op.start = max(ready, free)
-            op.end = max(free + spent.work + spent.gap, ready + spent.work + spent.lat)
-            op.done = self.free[key] = op.end
-        op.wait = max(0, op.start - free)
-        self.done += 1
-        touched = {key}
-        self.heads[key] += 1
-        if self.mode == PROGRAM and self.heads[key] < len(self.streams[key]):
-            following = self.streams[key][self.heads[key]]
-            if not self.left[following]:
-                self._offer(key, following)
-        for user in self.users[op.index]:
-            touched |= self._release(op, self.ops[user])
-        for changed in touched:
-            self._announce(changed)
-
-    def _release(self, op: Op, user: Op) -> set[tuple[int, str]]:
-        self.left[user.index] -= 1
-        self.ready[user.index] = max(self.ready[user.index], op.done + self._sync(op, user))
-        if self.left[user.index]:
-            return set()
-        key = self.keys[user.index]
-        if self._waits(user, key) > 1:
-            self.ready[user.index] += round(self.params["sync_ns.second_wait"] * 1000)
-        if self.mode == PROGRAM and self.streams[key][min(self.heads[key], len(self.streams[key]) - 1)] != user.index:
-            return set()
-        self._offer(key, user.index)
-        return {key}
-
-    def _waits(self, op: Op, key: tuple[int, str]) -> int:
-        """Engines that the instruction really waits for."""
-        free = self.free[key]
-        return len({self.ops[i].engine for i in op.deps if self.ops[i].engine != op.engine and self.ops[i].done > free})
-
-    def _sync(self, op: Op, user: Op) -> int:
-        pair = (op.engine, user.engine)
-        found = self.syncs.get(pair)
-        if found is None:
-            found = self.syncs[pair] = self._sync_ps(op, user)
-        return found
-
-    def _sync_ps(self, op: Op, user: Op) -> int:
-        if is_dma(user):
-            name = "sync_ns.to_dma"
-        elif is_dma(op):
-            name = "dma.to_consumer_ns"
-        elif op.engine == user.engine:
-            name = "sync_ns.same_engine"
-        else:
-            name = f"sync_ns.{_NAMES.get(user.engine, 'to_dma')}"
-        return round(self.params[name] * 1000)
-
-    def _multiply(self, op: Op, key: tuple[int, str], ready: int, free: int) -> None:
-        clock = self.clocks.get(op.core)
-        if clock is None:
-            clock = self.clocks[op.core] = _Clock(self.params, op.core, self.schedule)
-        spent = self._cost(op)
-        assert isinstance(spent, cost.MatmulCost)
-        warm = clock.at(max(ready, free))
-        interval, first = (spent.warm_interval, spent.warm_first) if warm else (spent.cold_interval, spent.cold_first)
-        op.end = max(free + interval, ready + first)
-        op.start = op.end - interval if free + interval >= ready + first else ready
-        op.done = self.free[key] = op.end
-        clock.worked(max(op.start, op.end - interval), op.end)
-
-    def _move(self, op: Op, key: tuple[int, str], start: int) -> None:
-        params, plan = self.params, self._cost(op)
-        assert isinstance(plan, Transfer)
-        side = "load" if plan.load else "store"
-        op.start = start
-        if plan.software:
-            begun = self.free[key] == start and start > 0
-            issued = start + round(params[f"dma.software_issue_{'next' if begun else 'first'}_ns"] * 1000)
-            first = issued + round(params[f"dma.software_first_packet_{side}_ns"] * 1000)
-        else:
-            issued = start + round(params["dma.trigger_ns"] * 1000)
-            first = start + round(params[f"dma.first_packet_{side}_ns"] * 1000)
-        spans = []
-        for engine, packets, work in plan.engines:
-            begin = max(first, self.dma_free.get((op.core, engine), 0))
-            end = begin + work
-            self.dma_free[op.core, engine] = end
-            spans.append((engine, begin, end, packets))
-        late = self._hbm_delay(op, first, max((span[2] for span in spans), default=first))
-        if late:
-            spans = [(engine, begin, end + late, packets) for engine, begin, end, packets in spans]
-            for engine, _, end, _ in spans:
-                self.dma_free[op.core, engine] = end
-        last = max((span[2] for span in spans), default=first) + round(params[f"dma.{side}_spread_ns"] * 1000)
-        self.schedule.moved[op.index] = Moved(plan, spans, min((s[1] for s in spans), default=first), last)
-        op.end = self.free[key] = issued
-        op.done = last + round(params["dma.done_ns"] * 1000)
-
-    def _hbm_delay(self, op: Op, first: int, last: int) -> int:
-        """ps by which the HBM that all cores share holds a transfer up: it serves them in the order of their start."""
-        self.hbm_free = max(first, self.hbm_free) + round((op.hbm_read + op.hbm_write) * self.hbm_ps_per_byte)
-        return max(0, self.hbm_free - last)
+            while at < len(indices):
+                index = indices[at]
+                ready = ready_of(index)
+                if ready < 0:
+                    waiters.setdefault(-1 - ready, []).append(stream)
+                    break
+                if stream & 15 >= QUEUES_FROM:
+                    self.shared[stream] = (max(ready, machine.free[stream]), ready)
+                    break
+                commit(index, ready)
+                at += 1
+                if index in waiters:
+                    todo += waiters.pop(index)
+            self.heads[stream] = at

@@ -55,7 +55,7 @@ def _location(op: Op) -> str | None:
 
 def _partition_bytes(op: Op, region: str, write: bool) -> int:
     """Bytes of one partition, as the device tool counts the engines' rows."""
-    return sum(free_elements(o) * o.itemsize for o in op.record.operands if o.region == region and o.write == write)
+    return sum(free_elements(o) * o.itemsize for o in op.operands if o.region == region and o.write == write)
 
 
 def _base(op: Op, timed: Timed, start_ns: int) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def _base(op: Op, timed: Timed, start_ns: int) -> dict[str, Any]:
         "id": op.index * 2 + 1,
         "pc": op.index,
         "bir_id": f"sg{op.core:04d}:{op.index}",
-        "kernel_instruction_name": op.record.name,
+        "kernel_instruction_name": op.name,
         "evt_wait_time_ns": op.wait // 1000,
         "bir_debug_info_source_location": _location(op),
         "nki_source_location": _location(op),
@@ -96,7 +96,7 @@ def _rows(op: Op, timed: Timed, start_ns: int) -> list[dict[str, Any]]:
     if row["psum_read_bytes"] and row["sbuf_write_bytes"]:
         row["psum_read_sbuf_write_bytes"] = row["psum_read_bytes"]
     if row["opcode"] == "ACTIVATE":
-        act = op.record.params.get("op")
+        act = op.params.get("op")
         row["scalar_activation_fn"] = str(getattr(act, "name", None) or getattr(act, "__name__", None) or act)
     if op.engine != "tensor":
         return [row]
@@ -143,7 +143,7 @@ def _tile(operand: Operand) -> str:
 
 def _operands(op: Op) -> str:
     stationary, moving = role(op, "stationary"), role(op, "moving")
-    parts = [f"{'dst' if o.write else 'src'}={_pattern(o)}" for o in op.record.operands if o is not stationary]
+    parts = [f"{'dst' if o.write else 'src'}={_pattern(o)}" for o in op.operands if o is not stationary]
     if stationary is not None and moving is not None:
         return " ".join(["acc_flags=3", *sorted(parts, reverse=True), _tile(stationary)]) + " "
     data = role(op, "data")
@@ -197,14 +197,14 @@ def _packets(timed: Timed, start_ns: int) -> pa.Table:
 
 
 def _variable(op: Op) -> str:
-    for operand in op.record.operands:
+    for operand in op.operands:
         if operand.region.endswith("hbm"):
             return operand.name or f"hbm{operand.storage}"
-    return op.record.operands[0].name if op.record.operands else ""
+    return op.operands[0].name if op.operands else ""
 
 
 def _side(op: Op, write: bool) -> Operand | None:
-    return next((o for o in op.record.operands if o.write == write and "index" not in o.role), None)
+    return next((o for o in op.operands if o.write == write and "index" not in o.role), None)
 
 
 def _space(operand: Operand | None) -> str:
@@ -283,16 +283,20 @@ def _tensors(timed: Timed) -> pa.Table:
     """HBM tensors: read before written are inputs, shared ones that are written outputs, others internal."""
     loads: dict[int, list[int]] = {}
     written: dict[int, bool] = {}
+    firsts: dict[int, Operand] = {}
+    extents: dict[int, int] = {}
     for op in timed.ops:
-        for operand in op.record.operands:
+        for operand in op.operands if op.hbm_read or op.hbm_write else ():
             if not operand.region.endswith("hbm"):
                 continue
+            firsts.setdefault(operand.storage, operand)
+            extents[operand.storage] = max(extents.get(operand.storage, 0), operand.byte_range[1])
             written.setdefault(operand.storage, operand.write)
             if not operand.write and op.engine == "dma":
                 loads.setdefault(operand.storage, []).append(operand.nbytes)
     rows = []
     for storage, first_written in written.items():
-        operand = timed.recorder.hbm[storage]
+        operand = firsts[storage]
         kind = "IN" if not first_written else "OUT" if operand.region == "shared_hbm" else "INTERNAL"
         sizes = loads.get(storage, [])
         rows.append(
@@ -300,14 +304,14 @@ def _tensors(timed: Timed) -> pa.Table:
                 "variable_name": operand.name or f"hbm{storage}",
                 "type": kind,
                 "format": operand.dtype,
-                "size": timed.recorder.hbm_sizes[storage],
+                "size": extents[storage],
                 "load_to_sbuf_total_size_bytes": sum(sizes),
                 "load_to_sbuf_dma_count": len(sizes),
                 "load_to_sbuf_avg_size_bytes": sum(sizes) // len(sizes) if sizes else 0,
             }
         )
         if rows[-1]["size"]:
-            rows[-1]["load_to_sbuf_repeat_factor"] = sum(sizes) / timed.recorder.hbm_sizes[storage]
+            rows[-1]["load_to_sbuf_repeat_factor"] = sum(sizes) / extents[storage]
     keys = list(dict.fromkeys(key for row in rows for key in row))
     return schema.build("TensorInfo", {k: [r.get(k) for r in rows] for k in keys}, rows=len(rows))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vibeserve.nki.timing.ops import Op, describe
+from vibeserve.nki.timing.ops import Op, Plan, describe
 from vibeserve.nki.timing.params import Params
 
 QUEUES = {
@@ -19,7 +19,8 @@ PARTITIONS = 128
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One DMA instruction: for each engine that takes part its packets and ps of work; bytes in all and of a packet."""
+    """One DMA instruction: for each engine that takes part its packets and ps of work; bytes in all and of a packet; `even`
+    says that all 16 engines do the same."""
 
     trigger: str
     software: bool
@@ -27,30 +28,31 @@ class Transfer:
     engines: tuple[tuple[int, int, int], ...]
     bytes: int
     packet_bytes: int
+    even: bool
 
 
-def is_dma(op: Op) -> bool:
+def is_dma(op: Op | Plan) -> bool:
     """Whether the instruction moves data by the DMA engines."""
     return op.engine == "dma"
 
 
-def trigger_of(op: Op) -> tuple[str, bool]:
+def trigger_of(op: Op | Plan) -> tuple[str, bool]:
     """(engine that starts it, whether by software descriptors): as asked for; else sync for loads, scalar for stores, and
     gpsimd where rows are chosen by an index."""
-    mode = describe(op.record.params.get("dge_mode", ""))
-    if mode == "swdge" or any(operand.indirect for operand in op.record.operands):
+    mode = describe(op.params.get("dge_mode", ""))
+    if mode == "swdge" or any(operand.indirect for operand in op.operands):
         return "gpsimd", True
-    asked = describe(op.record.params.get("engine", ""))
+    asked = describe(op.params.get("engine", ""))
     if asked in QUEUES:
         return asked, asked == "gpsimd"
     return ("scalar" if op.hbm_write else "sync"), False
 
 
-def transfer(op: Op, params: Params) -> Transfer:
+def transfer(op: Op | Plan, params: Params) -> Transfer:
     """Cut a DMA instruction into packets. SBUF partition p is engine p // 8; between HBM and HBM all engines share."""
     trigger, software = trigger_of(op)
     load = not op.hbm_write
-    operands = [o for o in op.record.operands if "index" not in o.role]
+    operands = [o for o in op.operands if "index" not in o.role]
     moved = max((o.nbytes for o in operands), default=0)
     run = min((o.contiguous_bytes() for o in operands), default=0) or 1
     on_chip = next((o for o in operands if o.region in ("sbuf", "psum")), None)
@@ -78,4 +80,5 @@ def transfer(op: Op, params: Params) -> Transfer:
         per_row = count / max(1, last - first)
         shares = [(engine, max(1, round(taken * per_row))) for engine, taken in enumerate(rows) if taken]
     engines = tuple((engine, packets, round(packets * packet_ps)) for engine, packets in shares if packets)
-    return Transfer(trigger, software, load, engines, moved, max(1, moved // count))
+    even = len(engines) == total and len({work for _, _, work in engines}) == 1
+    return Transfer(trigger, software, load, engines, moved, max(1, moved // count), even)
