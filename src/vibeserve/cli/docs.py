@@ -30,20 +30,22 @@ def task(
     as_json: JsonFlag = False,
 ) -> None:
     """What to use for a task."""
-    _search(" ".join(words), limit, ("task", "operation", "note", "guide"), as_json)
+    _search(" ".join(words), limit, ("task", "operation", "note", "guide", "table"), as_json)
 
 
 def _search(query: str, limit: int, kinds: tuple[str, ...], as_json: bool) -> None:
-    index = knowledge.Index.standard()
-    found = index.search(query, limit, kinds)
+    found = knowledge.answer(query, knowledge.Index.standard(), limit, kinds)
     if as_json:
-        print_json({"query": query, "results": [item.document() for item in found]})
+        print_json(found.document())
         return
-    if not found:
+    if not found.results:
         note("nothing found: try other words, or add documents with 'vibeserve docs index DIR'")
-    for item in found:
-        where = f"{item.source}:{item.line}" if item.line else item.source
-        print(f"{item.title}  [{item.kind}]\n  {item.excerpt}\n  {where}\n")
+        return
+    print(f"{found.summary}\n")
+    for text in found.warnings:
+        print(f"warning: {text}\n")
+    for item in found.results:
+        print(f"{item.title}  [{item.kind}]\n  {item.excerpt}\n  {item.place}\n")
 
 
 def symbol(

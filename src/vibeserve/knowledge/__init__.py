@@ -6,6 +6,7 @@ knowledge.Index.standard().search("how do I transpose a tile")
 knowledge.explain(open("log-neuron-cc.txt").read())
 """
 
+from vibeserve.knowledge.answer import Answer, answer
 from vibeserve.knowledge.artifacts import Artifacts, latest_workdir, read_artifacts
 from vibeserve.knowledge.catalogue import (
     ErrorEntry,
@@ -23,10 +24,12 @@ from vibeserve.knowledge.catalogue import (
 )
 from vibeserve.knowledge.explain import Match, explain
 from vibeserve.knowledge.index import Found, Index
-from vibeserve.knowledge.pages import Page, built_in, markdown_pages, serving_notes
+from vibeserve.knowledge.pages import Page, built_in, guides, markdown_pages, serving_notes
 from vibeserve.knowledge.symbols import Symbol, find_symbol, symbols
+from vibeserve.knowledge.tables import Table, all_tables
 
 __all__ = [
+    "Answer",
     "Artifacts",
     "ErrorEntry",
     "Flag",
@@ -36,7 +39,10 @@ __all__ = [
     "Page",
     "Signature",
     "Symbol",
+    "Table",
     "Task",
+    "all_tables",
+    "answer",
     "areas",
     "built_in",
     "errors",
@@ -45,6 +51,7 @@ __all__ = [
     "find_flag",
     "find_symbol",
     "flags",
+    "guides",
     "latest_workdir",
     "markdown_pages",
     "near",

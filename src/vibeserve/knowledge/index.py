@@ -52,6 +52,12 @@ class Found:
     excerpt: str
     score: float
     id: str
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """file:line."""
+        return f"{self.source}:{self.line}" if self.line else self.source
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
@@ -63,6 +69,7 @@ class Found:
             "excerpt": self.excerpt,
             "score": self.score,
             "id": self.id,
+            "warnings": list(self.warnings),
         }
 
 
@@ -218,7 +225,16 @@ def _page(row: Sequence[Any]) -> Page:
 
 def _found(db: sqlite3.Connection, page_id: str, score: float, words: str) -> Found:
     page = _page(db.execute("SELECT * FROM page WHERE id = ?", (page_id,)).fetchone())
-    return Found(page.title, page.kind, page.source, page.line, _excerpt(page.body, words), round(score, 3), page.id)
+    return Found(
+        page.title,
+        page.kind,
+        page.source,
+        page.line,
+        _excerpt(page.body, words),
+        round(score, 3),
+        page.id,
+        page.warnings,
+    )
 
 
 def _excerpt(body: str, words: str, size: int = 240) -> str:

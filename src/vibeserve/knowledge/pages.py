@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vibeserve.knowledge import catalogue
+from vibeserve.knowledge import catalogue, tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,9 @@ def built_in() -> Iterator[Page]:
     yield from (_operation(item) for item in catalogue.operations())
     yield from _targets()
     yield from _versions()
-    yield from _guides()
-    yield from (_note(path) for path in serving_notes())
+    yield from (_table(table) for table in tables.all_tables())
+    yield from (_written(path, "guide") for path in guides())
+    yield from (_written(path, "note") for path in serving_notes())
 
 
 def serving_notes() -> list[Path]:
@@ -49,18 +50,24 @@ def serving_notes() -> list[Path]:
     return sorted((catalogue.DATA.parent / "serving").glob("*/*.md"))
 
 
-def _note(path: Path) -> Page:
-    """A note as one page; its title is its first line, its group and file name lead to it."""
+_FOLDERS = {"note": ("serving", "serving"), "guide": ("guides", "guide")}
+
+
+def _written(path: Path, kind: str) -> Page:
+    """A note or guide as one page: its title is its first line; its group, its file name and a line `Asked: …` (what people say
+    who look for it) lead to it."""
+    folder, word = _FOLDERS[kind]
     first, _, body = path.read_text(encoding="utf-8").partition("\n")
+    asked = "".join(line.removeprefix("Asked: ") for line in body.splitlines() if line.startswith("Asked: "))
     return Page(
-        id=f"note/{path.parent.name}/{path.stem}",
+        id=f"{kind}/{path.parent.name}/{path.stem}",
         title=first.lstrip("# "),
-        kind="note",
-        body=body.strip(),
-        source=f"knowledge/serving/{path.parent.name}/{path.name}",
+        kind=kind,
+        body="\n".join(line for line in body.splitlines() if not line.startswith("Asked: ")).strip(),
+        source=f"knowledge/{folder}/{path.parent.name}/{path.name}",
         line=1,
         names=(path.stem,),
-        words=f"{path.parent.name} serving {path.stem.replace('-', ' ')}",
+        words=f"{path.parent.name} {word} {path.stem.replace('-', ' ')} {asked}",
     )
 
 
@@ -201,14 +208,22 @@ def _versions() -> Iterator[Page]:
         )
 
 
-def _guides() -> Iterator[Page]:
-    """Each section of the guides beside the data (Markdown files) is a page."""
-    for path in sorted((catalogue.DATA.parent / "guides").rglob("*.md")):
-        yield from markdown_pages(
-            path.read_text(encoding="utf-8"),
-            f"knowledge/guides/{path.relative_to(catalogue.DATA.parent / 'guides')}",
-            "guide",
-        )
+def guides() -> list[Path]:
+    """The guides: knowledge/guides/<group>/<topic>.md."""
+    return sorted((catalogue.DATA.parent / "guides").glob("*/*.md"))
+
+
+def _table(table: tables.Table) -> Page:
+    return Page(
+        id=f"table/{table.id}",
+        title=table.title,
+        kind="table",
+        body=f"{table.markdown()}\n\nRows: {table.origin}",
+        source="knowledge/data/tables.yaml",
+        line=table.line,
+        names=(table.id,),
+        words=f"{' '.join(table.headings)} {table.words}",
+    )
 
 
 def markdown_pages(text: str, source: str, kind: str) -> Iterator[Page]:

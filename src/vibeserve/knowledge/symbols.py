@@ -29,6 +29,7 @@ _PARTS = (
     ("engines", "Engines"),
     ("becomes", "Becomes"),
     ("returns", "Returns"),
+    ("instead", "Instead"),
     ("notes", "Notes"),
 )
 
@@ -68,6 +69,8 @@ class Symbol:
             "generations": self.generations,
             "errors": errors,
             "example": self.facts.get("example"),
+            "instead": self.facts.get("instead"),
+            "warnings": list(_warnings(self)),
             "source": f"knowledge/data/symbols.yaml:{self.line}",
         }
 
@@ -124,7 +127,6 @@ def pages() -> Iterator[Page]:
             parts.append(
                 "On " + "; ".join(f"{name} ({_GENERATIONS.get(name, name)})" for name in item.generations) + "."
             )
-        warnings = ("This name is gone: see what took its place.",) if item.kind == "removed" else ()
         yield Page(
             id=f"symbol/{item.name}",
             title=f"{item.short}: {_first(item.computes)}",
@@ -134,8 +136,21 @@ def pages() -> Iterator[Page]:
             line=item.line,
             names=(item.name, item.short, item.name.rpartition(".")[2]),
             words=f"{item.kind} {item.facts.get('group', '')} API reference function",
-            warnings=warnings,
+            warnings=tuple(_warnings(item)),
         )
+
+
+def _warnings(item: Symbol) -> Iterator[str]:
+    """What to know before using a name: that it is gone or on its way, or that some generations lack it."""
+    if item.kind == "removed":
+        yield f"This name is gone. Instead: {item.facts.get('instead', 'nothing took its place')}."
+    notes = item.facts.get("notes") or ()
+    for note in [notes] if isinstance(notes, str) else notes:
+        if "deprecated" in str(note):
+            yield f"{note}."
+    held = item.generations
+    if held and set(held) < set(_GENERATIONS):
+        yield f"Only on {'; '.join(f'{name} ({_GENERATIONS.get(name, name)})' for name in held)}."
 
 
 def _first(text: str) -> str:

@@ -18,11 +18,11 @@ def roofline(op: str, set: dict[str, int] | None, target: str | None, lnc: int |
 
 
 def docs_search(query: str, limit: int = 8) -> dict[str, Any]:
-    """Ranked search of the documentation."""
+    """A question answered: summary, references, warnings, ranked results."""
     from vibeserve import knowledge
 
-    found = knowledge.Index.standard().search(query, max(1, min(limit, 30)))
-    return {"query": query, "results": [item.document() for item in found], "note": UNTRUSTED}
+    found = knowledge.answer(query, knowledge.Index.standard(), max(1, min(limit, 30)))
+    return {**found.document(), "note": UNTRUSTED}
 
 
 def docs_error(code: str) -> dict[str, Any]:
