@@ -157,7 +157,9 @@ class Inputs:
 
         if storage.state != FULL and not written(tensor):
             self._unwritten(tensor)
-        values = np.array(read(tensor))
+        values = read(tensor)
+        if not self.session.shape_only:
+            values = np.array(values)
         if tensor.dtype is bool_:
             values = values.astype(np.bool_)
         return numpy_to_torch(values) if self.torch else values

@@ -22,6 +22,7 @@ class Place:
         return f"{self.file}:{self.line}"
 
 
+_KNOWN: dict[str, bool] = {}
 NOWHERE = Place("<host>", 0)
 
 
@@ -35,7 +36,10 @@ def kernel_place() -> Place:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        if not is_ours(code.co_filename):
+        ours = _KNOWN.get(code.co_filename)
+        if ours is None:
+            ours = _KNOWN[code.co_filename] = is_ours(code.co_filename)
+        if not ours:
             return Place(code.co_filename, frame.f_lineno, code.co_name)
         frame = frame.f_back
     return NOWHERE

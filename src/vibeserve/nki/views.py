@@ -119,25 +119,37 @@ def index(tensor: NkiTensor, key: Any) -> NkiTensor:
 
 
 def _plain_slices(tensor: NkiTensor, key: tuple[Any, ...]) -> NkiTensor | None:
-    """The view for a tuple of slices between ints in range, the common case; None for anything else."""
+    """The view for slices between ints in range and ints in free dimensions, the common case; None for anything else."""
     shape, strides = tensor.shape, tensor.strides
     if len(key) > len(shape) or tensor.rows is not None or tensor.lanes is not None:
         return None
     offset = tensor.offset
     sizes = []
+    dropped = 0
     for item, size, stride in zip(key, shape, strides, strict=False):
-        if type(item) is not slice or item.step is not None:
+        if type(item) is slice:
+            start, stop = item.start, item.stop
+            if start is None:
+                start = 0
+            if stop is None:
+                stop = size
+            if item.step is not None or type(start) is not int or type(stop) is not int:
+                return None
+            if not 0 <= start < stop <= size:
+                return None
+            sizes.append(stop - start)
+            offset += start * stride
+        elif type(item) is int and sizes and 0 <= item < size:
+            dropped += 1
+            offset += item * stride
+        else:
             return None
-        start, stop = item.start, item.stop
-        if start is None:
-            start = 0
-        if stop is None:
-            stop = size
-        if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= size:
-            return None
-        sizes.append(stop - start)
-        offset += start * stride
-    return tensor._view((*sizes, *shape[len(key) :]), strides, offset)
+    if not dropped:
+        return tensor._view((*sizes, *shape[len(key) :]), strides, offset)
+    kept = [stride for item, stride in zip(key, strides, strict=False) if type(item) is slice]
+    if len(sizes) + len(shape) - len(key) < 2:
+        return None
+    return tensor._view((*sizes, *shape[len(key) :]), (*kept, *strides[len(key) :]), offset)
 
 
 def _expand(tensor: NkiTensor, key: Any) -> list[Any]:

@@ -19,6 +19,12 @@ _SBUF = MemoryRegion.sbuf
 
 def checked_shape(shape: Any) -> tuple[int, ...]:
     """A shape as positive ints, or a KernelError."""
+    if type(shape) is tuple and shape:
+        for size in shape:
+            if type(size) is not int or size < 1:
+                break
+        else:
+            return shape
     sizes = (shape,) if isinstance(shape, int | np.integer) else shape
     try:
         found = tuple(sizes)

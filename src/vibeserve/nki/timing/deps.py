@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from vibeserve.nki.timing.ops import Box, Plan, box_of
 from vibeserve.nki.timing.recorder import Recorder
@@ -14,6 +15,7 @@ QUEUES_FROM = 5  # streams from this number on (modulo 16) are DMA queues, whose
 _CELL_ROWS = 128
 _CELL_BYTES = 8192
 _MANY_CELLS = 64
+_FEW = 24  # places of a storage that are compared one by one
 
 
 class Cell:
@@ -32,10 +34,9 @@ class Cell:
 class Places:
     """The places of one storage that a core accesses, found by extent and offset; near ones are found by a grid."""
 
-    __slots__ = ("cells", "grid", "lone", "wide")
+    __slots__ = ("cells", "grid", "wide")
 
     def __init__(self) -> None:
-        self.lone: tuple[Cell, Plan, int, int, int] | None = None  # the only place so far: nothing to compare it with
         self.cells: list[Cell] = []
         self.grid: dict[tuple[int, int], list[Cell]] = {}
         self.wide: list[Cell] = []
@@ -43,16 +44,30 @@ class Places:
     def add(self, cell: Cell, box: Box) -> None:
         """A new place: find what it overlaps."""
         cell.box = box
-        lists = self._lists(box)
-        near = [*(lists if lists is not None else self.grid.values()), self.wide]
-        for other in {id(c): c for cells in near for c in cells}.values():
+        for other in self._near(box):
             assert other.box is not None
             if other.box.overlaps(box):
                 cell.others.append((other, box.covers(other.box)))
                 other.others.append((cell, other.box.covers(box)))
+        self.cells.append(cell)
+        if len(self.cells) == _FEW:
+            for known in self.cells:
+                self._note(known)
+        elif len(self.cells) > _FEW:
+            self._note(cell)
+
+    def _near(self, box: Box) -> Iterable[Cell]:
+        if len(self.cells) < _FEW:
+            return self.cells
+        lists = self._lists(box)
+        near = [*(lists if lists is not None else self.grid.values()), self.wide]
+        return {id(cell): cell for cells in near for cell in cells}.values()
+
+    def _note(self, cell: Cell) -> None:
+        assert cell.box is not None
+        lists = self._lists(cell.box)
         for cells in lists if lists is not None else (self.wide,):
             cells.append(cell)
-        self.cells.append(cell)
 
     def _lists(self, box: Box) -> list[list[Cell]] | None:
         rows = range(box.row // _CELL_ROWS, (box.row_end - 1) // _CELL_ROWS + 1)
@@ -75,12 +90,13 @@ class Dependencies:
         self.pools: dict[tuple[int, str], deque[tuple[int, tuple[int, ...]]]] = {
             (core, region): deque([(size, ())]) for core in set(recorder.cores) for region, size in capacity.items()
         }
-        self.places: dict[int, Places] = {}
+        self.places: dict[int, Any] = {}  # Places, or the only place so far: (cell, plan, operand, storage, offset)
         self.cells: dict[tuple[int, int, int], Cell] = {}
         self.ends: dict[int, list[int]] = {}
         for storage, tile in recorder.tiles.items():
-            if not tile.fixed and tile.life[1]:
-                self.ends.setdefault(tile.life[1] - 1, []).append(storage)
+            life = tile.life
+            if life[1] and life[6] is None:
+                self.ends.setdefault(life[1] - 1, []).append(storage)
 
     def run(self) -> None:
         """Go through the instructions in program order."""
@@ -88,10 +104,11 @@ class Dependencies:
         in_order = self.in_order
         read_only = self._read_only()
         get = self.cells.get
+        before_write, new = self._before_write, self._new
         for index, (plan, places) in enumerate(zip(recorder.plans, recorder.locations, strict=True)):
             stream = streams[index]
             waits: list[int] = []
-            touched = []
+            key = stream if in_order and stream & 15 < QUEUES_FROM else -index - 1
             at = 0
             for extent, write in plan.accesses:
                 storage, offset = places[at], places[at + 1]
@@ -100,39 +117,31 @@ class Dependencies:
                     continue
                 cell = get((storage, extent, offset))
                 if cell is None:
-                    cell = self._new(plan, at // 2 - 1, storage, offset, waits)
-                touched.append((cell, write))
+                    cell = new(plan, at // 2 - 1, storage, offset, waits)
                 if write:
-                    self._before_write(cell, index, stream, waits)
-                elif cell.writer >= 0:
-                    waits.append(cell.writer)
-                if cell.others:
-                    for other, _ in cell.others:
-                        if write:
-                            self._before_write(other, index, stream, waits)
-                        elif other.writer >= 0:
-                            waits.append(other.writer)
-            for cell, write in touched:
-                if write:
-                    cell.writer = index
-                    if cell.readers:
+                    if cell.readers or cell.writer >= 0:
+                        before_write(cell, index, stream, waits)
                         cell.readers = {}
+                    cell.writer = index
                     for other, covered in cell.others:
+                        before_write(other, index, stream, waits)
                         if covered:
                             other.writer = -1
                             other.readers = {}
-            key = stream if in_order and stream & 15 < QUEUES_FROM else -index - 1
-            for cell, write in touched:
-                if not write:
+                else:
+                    if cell.writer >= 0:
+                        waits.append(cell.writer)
+                    for other, _ in cell.others:
+                        if other.writer >= 0:
+                            waits.append(other.writer)
                     cell.readers[key] = index
+            if index in waits:
+                waits = [earlier for earlier in waits if earlier != index]
             deps.append(waits)
             if index in ends:
                 self._release(ends[index])
         self._edges()
         self._barriers()
-        for index, waits in enumerate(deps):
-            if len(waits) > 1:
-                deps[index] = sorted(set(waits))
 
     def _before_write(self, cell: Cell, index: int, stream: int, waits: list[int]) -> None:
         """What a write to a place waits for. On one stream a sum into PSUM and a write after a read need only the order."""
@@ -164,26 +173,28 @@ class Dependencies:
         cell = self.cells[storage, plan.extents[at], offset] = Cell()
         places = self.places.get(storage)
         if places is None:
-            places = self.places[storage] = Places()
+            self.places[storage] = (cell, plan, at, storage, offset)
             tile = self.recorder.tiles.get(storage)
-            if tile is not None and not tile.fixed:
-                waits.extend(_take(self.pools[tile.core, tile.region], tile.bytes))
-        if not places.cells:
-            places.cells.append(cell)
-            places.lone = (cell, plan, at, storage, offset)
+            if tile is not None and tile.life[6] is None:
+                waits.extend(_take(self.pools[tile.core, tile.region], tile.life[2]))
             return cell
-        if places.lone is not None:
-            lone, places.lone, places.cells = places.lone, None, []
+        if places.__class__ is tuple:
+            lone = places
+            places = self.places[storage] = Places()
             places.add(lone[0], self._box(*lone[1:]))
         places.add(cell, self._box(plan, at, storage, offset))
         return cell
 
     def _box(self, plan: Plan, at: int, storage: int, offset: int) -> Box:
+        extent = plan.shapes[at]
+        if extent is not None:
+            rows, reach, itemsize, free = extent
+            first, low = divmod(offset * itemsize, free)
+            return Box(first, first + rows, low, low + reach)
         operand = plan.operands[at]
         if (operand.storage, operand.offset) != (storage, offset):
             operand = replace(operand, storage=storage, offset=offset)
-        on_chip = operand.region in ("sbuf", "psum")
-        return box_of(operand, 0 if on_chip else self.recorder.pitch(operand))
+        return box_of(operand, self.recorder.pitch(operand))
 
     def _release(self, storages: Sequence[int]) -> None:
         for storage in storages:
@@ -191,14 +202,23 @@ class Dependencies:
             if places is None:
                 continue
             tile = self.recorder.tiles[storage]
-            users: dict[int, int] = {}
-            for cell in places.cells:
-                for user in (cell.writer, *cell.readers.values()):
-                    if user >= 0:
-                        stream = self.streams[user]
-                        key = stream if self.in_order and stream & 15 < QUEUES_FROM else -user - 1
-                        users[key] = max(users.get(key, -1), user)
-            self.pools[tile.core, tile.region].append((tile.bytes, tuple(users.values())))
+            if places.__class__ is tuple:
+                cell = places[0]
+                users = (cell.writer, *cell.readers.values()) if cell.writer >= 0 else tuple(cell.readers.values())
+            else:
+                users = self._users(places.cells)
+            self.pools[tile.core, tile.region].append((tile.life[2], users))
+
+    def _users(self, cells: Sequence[Cell]) -> tuple[int, ...]:
+        """Who used a tile last: for a compute engine its last instruction, of transfers all."""
+        users: dict[int, int] = {}
+        for cell in cells:
+            for user in (cell.writer, *cell.readers.values()):
+                if user >= 0:
+                    stream = self.streams[user]
+                    key = stream if self.in_order and stream & 15 < QUEUES_FROM else -user - 1
+                    users[key] = max(users.get(key, -1), user)
+        return tuple(users.values())
 
     def _edges(self) -> None:
         for later, earlier in self.recorder.edges:

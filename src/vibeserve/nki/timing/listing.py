@@ -20,6 +20,7 @@ class ListScheduler:
         self.machine = machine
         size = len(machine.streams)
         deps = machine.schedule.deps
+        deps[:] = [sorted(set(waits)) for waits in deps]
         self.left = [len(waits) for waits in deps]
         self.users: list[list[int]] = [[] for _ in range(size)]
         for index, waits in enumerate(deps):

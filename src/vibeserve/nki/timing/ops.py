@@ -56,10 +56,12 @@ class Plan:
     hbm_read: int = 0
     hbm_write: int = 0
     accesses: tuple[tuple[int, bool], ...] = field(init=False)
+    shapes: tuple[tuple[int, int, int, int] | None, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         count(self)
         self.accesses = tuple((extent, o.write) for extent, o in zip(self.extents, self.operands, strict=True))
+        self.shapes = tuple(_on_chip(o) for o in self.operands)
 
 
 class Op:
@@ -132,17 +134,32 @@ class Ops(Sequence[Op]):
         return (Op(self.recorder, index, self.schedule) for index in range(len(self)))
 
 
-@dataclass(slots=True)
-class Tile:
-    """An allocation on chip: bytes that it takes in each partition, and its line. `life` holds its first and last use."""
+class Tile(NamedTuple):
+    """An allocation on chip. `life`: first and last use (sequence numbers), bytes of a partition, region, label, line, and
+    its address where it has one of its own."""
 
     core: int
     region: str
-    bytes: int
-    name: str
-    place: Place
-    fixed: bool
     life: list[Any]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that it takes in each partition."""
+        found: int = self.life[2]
+        return found
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the kernel chose its place."""
+        return self.life[6] is not None
+
+
+def _on_chip(operand: Operand) -> tuple[int, int, int, int] | None:
+    """Of an operand on chip: partitions, bytes from the first to the last in each, item size, bytes of a partition."""
+    if operand.region not in ("sbuf", "psum"):
+        return None
+    low, high = operand.byte_range
+    return operand.shape[0], high - low, operand.itemsize, operand.free_bytes
 
 
 def box_of(operand: Operand, pitch: int) -> Box:

@@ -37,6 +37,7 @@ class Recorder(Observer):
         self.known: dict[Any, Plan] = {}
         self.forms: list[Plan] = []
         self.extents: dict[Any, int] = {}
+        self.readers: dict[Spec, Any] = {}
         self.tiles: dict[int, Tile] = {}
         self.storage_names: dict[int, str] = {}
         self.pitches: dict[int, int] = {}
@@ -65,10 +66,7 @@ class Recorder(Observer):
         if storage.name:
             self.storage_names[storage.number] = storage.name
         if storage.life is not None:
-            self.tiles[storage.number] = Tile(
-                storage.core, storage.region.label, storage.life[2], storage.name, storage.place,
-                storage.address is not None, storage.life,
-            )  # fmt: skip
+            self.tiles[storage.number] = Tile(storage.core, storage.region.label, storage.life)
 
     def instruction(self, record: Record) -> None:
         """Nothing: `dispatched` has it."""
@@ -98,7 +96,10 @@ class Recorder(Observer):
         core.count += 1
         if core.count > session.budget:
             core.spend()
-        form = reader(spec, True)(args, sequence)
+        read = self.readers.get(spec)
+        if read is None:
+            read = self.readers[spec] = reader(spec, True)
+        form = read(args, sequence)
         if form is None:
             return self._slowly(core, spec, args, sequence)
         key, places = form

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,6 +93,34 @@ def timed(
     """
     if mode not in (PROGRAM, LIST):
         raise InputError(f"schedule {mode!r}", hint=f"{PROGRAM} or {LIST}")
+    with _no_collection():
+        return _timed(kernel, args, kwargs, target, lnc, mode, shape_only, override, observers, options)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without the collector of reference cycles: there are few, and it would look at each of a million tuples again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _timed(
+    kernel: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    target: str | None,
+    lnc: int | None,
+    mode: str,
+    shape_only: bool,
+    override: Path | None,
+    observers: Sequence[Observer],
+    options: dict[str, Any],
+) -> tuple[Any, Timed]:
     recorder, peaks = Recorder(), _Peaks()
     made = kernels.as_kernel(kernel)
 

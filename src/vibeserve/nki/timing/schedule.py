@@ -7,7 +7,7 @@ to whoever comes first in time, ties by stream and program order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,6 +132,7 @@ class Machine:
         self.schedule = Schedule([0] * size, [0] * size, [-1] * size, [0] * size, deps)
         self.free = dict.fromkeys(streams, 0)
         self.clocks = {core: _Clock(params, core, self.schedule) for core in set(recorder.cores)}
+        self.dma_even: dict[int, int] = {}  # when all DMA engines of a core are free, -1 where they differ
         self.dma = {core: [0] * int(params["dma.engines"]) for core in set(recorder.cores)}
         self.hbm_free = 0
         self.hbm_ps_per_byte = 1000 / params["machine.hbm_bytes_per_ns"]
@@ -141,7 +142,7 @@ class Machine:
         self.syncs = [[self._sync(producer, consumer) for consumer in range(6)] for producer in range(6)]
         self.kinds = [min(stream & 15, QUEUE) for stream in streams]
         self.delays = {
-            side: tuple(
+            side == "load": tuple(
                 round(params[f"dma.{name}"] * 1000)
                 for name in (
                     f"first_packet_{side}_ns", f"software_first_packet_{side}_ns", f"{side}_spread_ns", "trigger_ns",
@@ -150,6 +151,8 @@ class Machine:
             )
             for side in ("load", "store")
         }  # fmt: skip
+        self.ready = self._ready()
+        self.commit = self._commit()
 
     def _sync(self, producer: int, consumer: int) -> int:
         if consumer == QUEUE:
@@ -177,94 +180,119 @@ class Machine:
             self.costs[plan.number] = found
         return found
 
-    def ready(self, index: int) -> int:
-        """When what an instruction waits for has come to it; -1 - i where it waits for instruction i, not yet committed."""
-        done, kinds, kind = self.schedule.done, self.kinds, self.kinds[index]
-        free = self.free[self.streams[index]]
-        ready = 0
-        waited = -1
-        second = False
-        for earlier in self.schedule.deps[index]:
-            when = done[earlier]
-            if when < 0:
-                return -1 - earlier
-            producer = kinds[earlier]
-            if when > free and producer != kind:
-                if waited >= 0 and waited != producer:
-                    second = True
-                waited = producer
-            ready = max(ready, when + self.syncs[producer][kind])
-        return ready + self.second if second else ready
+    def _ready(self) -> Callable[[int], int]:
+        """The function that tells when what an instruction waits for has come to it; -1 - i where it waits for
+        instruction i, which is not committed yet. (A closure, as the next: they run for every instruction.)"""
+        done, kinds, all_deps = self.schedule.done, self.kinds, self.schedule.deps
+        free_of, streams, syncs, second = self.free, self.streams, self.syncs, self.second
 
-    def commit(self, index: int, ready: int) -> None:
-        """Start an instruction whose waits are over at `ready` as soon as its stream is free."""
-        plan = self.recorder.plans[index]
-        stream = self.streams[index]
-        free = self.free[stream]
-        kind = self.kinds[index]
-        spent = self.costs[plan.number]
-        if spent is None:
-            spent = self.cost(plan)
-        schedule = self.schedule
-        begin = ready if ready > free else free
-        if kind == TENSOR and spent.__class__ is cost.MatmulCost:
-            clock = self.clocks[self.recorder.cores[index]]
-            warm = clock.warm if begin < clock.edge else clock.at(begin)
-            interval, first = (
-                (spent.warm_interval, spent.warm_first) if warm else (spent.cold_interval, spent.cold_first)
-            )
-            queued, waited = free + interval, ready + first
-            end = queued if queued >= waited else waited
-            if queued >= waited:
-                begin = end - interval
-            elif ready < free:
-                begin = ready
-            schedule.start[index] = begin
-            schedule.end[index] = schedule.done[index] = self.free[stream] = end
-            if not clock.always:
-                clock.worked(begin if begin > end - interval else end - interval, end)
-        elif kind < QUEUE:
-            queued, waited = free + spent.work + spent.gap, ready + spent.work + spent.lat
-            schedule.start[index] = begin
-            schedule.end[index] = schedule.done[index] = self.free[stream] = queued if queued > waited else waited
-        else:
-            self._move(index, plan, stream, begin, spent)
-        if schedule.start[index] > free:
-            schedule.wait[index] = schedule.start[index] - free
+        def ready(index: int) -> int:
+            kind = kinds[index]
+            free = free_of[streams[index]]
+            found = 0
+            waited = -1
+            several = False
+            for earlier in all_deps[index]:
+                when = done[earlier]
+                if when < 0:
+                    return -1 - earlier
+                producer = kinds[earlier]
+                if when > free and producer != kind:
+                    if waited >= 0 and waited != producer:
+                        several = True
+                    waited = producer
+                when += syncs[producer][kind]
+                if when > found:  # noqa: PLR1730
+                    found = when
+            return found + second if several else found
+
+        return ready
+
+    def _commit(self) -> Callable[[int, int], None]:
+        """The function that starts an instruction whose waits are over at `ready` as soon as its stream is free."""
+        schedule, plans, streams, kinds, costs = (
+            self.schedule,
+            self.recorder.plans,
+            self.streams,
+            self.kinds,
+            self.costs,
+        )
+        starts, ends, done, waits = schedule.start, schedule.end, schedule.done, schedule.wait
+        free_of, cores, clocks, move = self.free, self.recorder.cores, self.clocks, self._move
+
+        def commit(index: int, ready: int) -> None:
+            plan = plans[index]
+            stream = streams[index]
+            free = free_of[stream]
+            kind = kinds[index]
+            spent = costs[plan.number]
+            if spent is None:
+                spent = self.cost(plan)
+            begin = ready if ready > free else free
+            if kind == QUEUE:
+                move(index, plan, stream, begin, spent)
+            elif kind or spent.__class__ is not cost.MatmulCost:
+                queued, waited = free + spent.work + spent.gap, ready + spent.work + spent.lat
+                ends[index] = done[index] = free_of[stream] = queued if queued > waited else waited
+            else:
+                clock = clocks[cores[index]]
+                warm = clock.warm if begin < clock.edge else clock.at(begin)
+                if warm:
+                    interval, waited = spent.warm_interval, ready + spent.warm_first
+                else:
+                    interval, waited = spent.cold_interval, ready + spent.cold_first
+                end = free + interval
+                if end >= waited:
+                    begin = free
+                else:
+                    end, begin = waited, ready
+                ends[index] = done[index] = free_of[stream] = end
+                if not clock.always:
+                    clock.worked(begin if begin > end - interval else end - interval, end)
+            starts[index] = begin
+            if begin > free:
+                waits[index] = begin - free
+
+        return commit
 
     def _move(self, index: int, plan: Plan, stream: int, start: int, spent: Transfer) -> None:
-        packet, software_packet, spread, trigger, issue, issue_next, after = self.delays[
-            "load" if spent.load else "store"
-        ]
+        packet, software_packet, spread, trigger, issue, issue_next, after = self.delays[spent.load]
         if spent.software:
             issued = start + (issue_next if self.free[stream] == start and start > 0 else issue)
             first = issued + software_packet
         else:
             issued, first = start + trigger, start + packet
-        engines = self.dma[self.recorder.cores[index]]
-        self.hbm_free = max(first, self.hbm_free) + round((plan.hbm_read + plan.hbm_write) * self.hbm_ps_per_byte)
+        core = self.recorder.cores[index]
+        moved = plan.hbm_read + plan.hbm_write
+        if moved:
+            self.hbm_free = max(first, self.hbm_free) + round(moved * self.hbm_ps_per_byte)
+        even = self.dma_even.get(core, 0)
         begins: int | list[int]
         ends: int | list[int]
-        if spent.even and (engines[0] == engines[1] == max(engines) == min(engines) or max(engines) <= first):
-            begins = max(first, engines[0])
-            last = ends = max(begins + spent.engines[0][2], self.hbm_free)
-            engines[:] = [last] * len(engines)
-            seen = begins
+        if spent.even and even >= 0:
+            seen = begins = first if first > even else even
+            last = begins + spent.engines[0][2]
+            if moved and self.hbm_free > last:
+                last = self.hbm_free
+            self.dma_even[core] = ends = last
         elif spent.engines:
+            engines = self.dma[core]
+            if even >= 0:
+                engines[:] = [even] * len(engines)
             begins = [max(first, engines[engine]) for engine, _, _ in spent.engines]
             ends = [begin + work for begin, (_, _, work) in zip(begins, spent.engines, strict=True)]
-            late = max(0, self.hbm_free - max(ends))
+            late = max(0, self.hbm_free - max(ends)) if moved else 0
             if late:
                 ends = [end + late for end in ends]
             for (engine, _, _), end in zip(spent.engines, ends, strict=True):
                 engines[engine] = end
+            self.dma_even[core] = engines[0] if min(engines) == max(engines) else -1
             seen, last = min(begins), max(ends)
         else:
             begins = ends = seen = last = first
         last += spread
         schedule = self.schedule
         schedule.moved[index] = Moved(spent, begins, ends, seen, last)
-        schedule.start[index] = start
         schedule.end[index] = self.free[stream] = issued
         schedule.done[index] = last + after
 

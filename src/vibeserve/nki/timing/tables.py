@@ -265,7 +265,7 @@ def _flow(timed: Timed) -> pa.Table:
     moved = timed.schedule.moved
     edges: list[tuple[int, int, str, str, str]] = []
     for op in timed.ops:
-        for index in op.deps:
+        for index in sorted(set(op.deps)):
             from_dma = index in moved
             edges.append(
                 (
