@@ -17,6 +17,8 @@ from benchmarks.rows import Row
 
 KERNELS = Path(__file__).parent / "timing_kernels"
 
+EYES = (("eye", (128, 128), "bfloat16"), ("eye_fp32", (128, 128), "float32"))
+
 
 @dataclass(frozen=True)
 class Case:
@@ -62,17 +64,17 @@ CASES = (
     ),
     Case(
         "attention, fused, bf16 (trn2 capture)", "attention.py", "fused", "trn2",
-        tuple((name, (128, 512), "bfloat16") for name in "qkv"), None, 36.351e-6,
+        (*((name, (128, 512), "bfloat16") for name in "qkv"), *EYES), None, 36.351e-6,
         {"tensor": 15.147e-6 - 4.227e-6, "vector": 11.374e-6 - 3.939e-6, "scalar": 9.432e-6 - 3.381e-6},
     ),
     Case(
         "attention, fused, fp32 (trn2 capture)", "attention.py", "fused", "trn2",
-        tuple((name, (128, 512), "float32") for name in "qkv"), None, 38.091e-6,
+        (*((name, (128, 512), "float32") for name in "qkv"), *EYES), None, 38.091e-6,
         {"tensor": 17.369e-6 - 4.238e-6, "vector": 11.976e-6 - 4.269e-6, "scalar": 9.108e-6 - 3.373e-6},
     ),
     Case(
         "attention, by phases, bf16 (trn2 capture)", "attention.py", "baseline", "trn2",
-        tuple((name, (128, 512), "bfloat16") for name in "qkv"), None, 54.276e-6,
+        (*((name, (128, 512), "bfloat16") for name in "qkv"), *EYES), None, 54.276e-6,
         {"tensor": 14.188e-6 - 4.188e-6, "vector": 13.094e-6 - 4.170e-6, "scalar": 14.023e-6 - 3.615e-6},
     ),
 )  # fmt: skip
