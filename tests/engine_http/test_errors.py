@@ -57,7 +57,15 @@ BOTH = [
     ({"stream_options": {"include_usage": 1}}, 400, "stream_options.include_usage", "got `int`"),
     ({"user": {}}, 400, "user", "got `object`"),
     ({"response_format": {"type": "json_schema"}}, 400, "response_format", "not supported by this server"),
-    ({"prediction": {"type": "content"}}, 400, "prediction", "not supported by this server"),
+    ({"prediction": {"type": "content"}}, 400, "prediction.content", "required"),
+    ({"prediction": {"type": "diff", "content": "a"}}, 400, "prediction.type", "diff"),
+    ({"prediction": {"type": "content", "content": 5}}, 400, "prediction.content", "got `int`"),
+    (
+        {"prediction": {"type": "content", "content": [{"type": "image_url"}]}},
+        400,
+        "prediction.content[0].type",
+        "not supported by this server",
+    ),
     ({"max_token": 5}, 400, "max_token", "Did you mean `max_tokens`"),
     ({"": 5}, 400, "", "Unknown field"),
 ]

@@ -241,7 +241,7 @@ def test_content_in_parts_and_the_developers_role(client):
         ({"max_tokens": 100_000}, openai.BadRequestError, "max_tokens"),
         ({"tools": [{"type": "function"}]}, openai.BadRequestError, "tools"),
         ({"response_format": {"type": "json_object"}}, openai.BadRequestError, "response_format"),
-        ({"prediction": {"type": "content", "content": "a"}}, openai.BadRequestError, "prediction"),
+        ({"prediction": {"type": "text", "content": "a"}}, openai.BadRequestError, "prediction.type"),
     ],
 )
 def test_errors_name_their_field(client, asked, kind, param):

@@ -68,14 +68,15 @@ def build_batch(work: list[Work]) -> StepBatch:
     for item in work:
         sequence, first = item.sequence, item.sequence.computed
         tokens += sequence.tokens[first : first + item.count] if item.count > 1 else (sequence.tokens[first],)
-        positions.append(np.arange(first, first + item.count, dtype=np.int32))
+        tokens += item.draft
+        positions.append(np.arange(first, first + item.rows, dtype=np.int32))
         if sequence.request.params.prompt_logprobs and first < sequence.prompt_tokens:
             logit_rows += range(starts[-1], starts[-1] + item.count)
             full = True
         elif item.samples:
-            logit_rows.append(starts[-1] + item.count - 1)
+            logit_rows += range(starts[-1] + item.count - 1, starts[-1] + item.rows)
             full = full or not sequence.request.params.plain
-        starts.append(starts[-1] + item.count)
+        starts.append(starts[-1] + item.rows)
     widest = max(len(item.sequence.blocks) for item in work)
     tables = np.zeros((len(work), widest), dtype=np.int32)
     for row, item in enumerate(work):

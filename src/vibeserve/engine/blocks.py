@@ -79,6 +79,11 @@ class BlockManager:
             sequence.blocks.append(block)
         return True
 
+    def trim(self, sequence: Sequence) -> None:
+        """Take back what a sequence does not need for the tokens that it has."""
+        while len(sequence.blocks) > self.blocks_for(len(sequence.tokens)):
+            self._free.append(sequence.blocks.pop())
+
     def commit(self, sequence: Sequence) -> None:
         """After a step: full blocks become known to others. One that another put there first replaces our own copy.
 

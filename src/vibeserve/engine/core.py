@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
@@ -15,6 +16,23 @@ from .sequence import Sequence
 from .settings import Settings
 from .stats import Counters, Stats
 from .types import MAX_LOGPROBS, FinishReason, Limits, Output, Request, TokenLogprobs
+
+
+@dataclass(slots=True)
+class Turn:
+    """Sampling for one sequence in one step: logits rows from `row`, one more than its draft has tokens."""
+
+    sequence: Sequence
+    row: int
+    draft: tuple[int, ...]
+    choices: list[Choice] = field(default_factory=list)
+    reason: FinishReason | None = None
+
+    @property
+    def accepted(self) -> int:
+        """Tokens of the draft that were chosen. All choices but the last are."""
+        last = len(self.choices) - 1
+        return last + (last < len(self.draft) and self.choices[last].token == self.draft[last])
 
 
 class EngineCore:
@@ -58,13 +76,14 @@ class EngineCore:
                 f"{len(prompt)} prompt tokens and max_tokens {params.max_tokens} exceed the context of {limits.max_model_len}",
                 f"ask for at most {limits.max_model_len - len(prompt)}",
             )
-        for field, ids in (
+        for name, ids in (
             ("stop_token_ids", params.stop_token_ids),
             ("logit_bias", [t for t, _ in params.logit_bias]),
+            ("prediction", request.prediction_ids),
         ):
             for token in ids:
                 if not 0 <= token < limits.vocab_size:
-                    raise RequestError(field, f"token id {token} is not in the vocabulary of {limits.vocab_size}")
+                    raise RequestError(name, f"token id {token} is not in the vocabulary of {limits.vocab_size}")
         if request.id in self._sequences:
             raise RequestError("id", f"a request with id {request.id!r} is being served")
 
@@ -73,6 +92,8 @@ class EngineCore:
         self.check(request)
         arrival = perf_counter() if request.arrival is None else request.arrival
         sequence = Sequence(request, arrival)
+        if self._loaded.speculation is not None:
+            sequence.drafter = self._loaded.speculation.drafter(request.prediction_ids)
         self._sequences[request.id] = sequence
         self._scheduler.waiting.append(sequence)
 
@@ -107,13 +128,16 @@ class EngineCore:
         batch = build_batch(work)
         result = self._backend.forward(batch)
         ran = perf_counter()
-        outputs += self._post_process(work, result)
-        self._count(work, result, began, perf_counter() - ran)
+        decoding = sum(item.sequence.sampled > 0 and item.count == 1 for item in work)
+        new = self._post_process(work, result)
+        self._counters.output_tokens += sum(len(output.token_ids) for output in new)
+        self._count(work, decoding, result, began, perf_counter() - ran)
+        outputs += new
         return outputs
 
     def _post_process(self, work: list[Work], result: StepResult) -> list[Output]:
-        """Book what was computed, sample, and say what became of each request."""
-        wanted: list[tuple[Sequence, int]] = []
+        """Sample, book what was computed, and say what became of each request."""
+        turns: list[Turn] = []
         row = 0
         for item in work:
             sequence, first = item.sequence, item.sequence.computed
@@ -121,29 +145,59 @@ class EngineCore:
             if sequence.request.params.prompt_logprobs and first < sequence.prompt_tokens:
                 self._score_prompt(sequence, first, item.count, row, result)
                 row += item.count - 1 if samples else item.count
-            sequence.computed += item.count
-            self._blocks.commit(sequence)
             if samples:
-                wanted.append((sequence, row))
-                row += 1
-        if result.logits is None:
-            choices = [Choice(int(result.best[row])) for _, row in wanted]
-        else:
-            ends = self.limits.eos_token_ids
-            choices = choose(wanted, result.logits, result.best, ends, self._backend.draw)
-        return [self._append(sequence, choice) for (sequence, _), choice in zip(wanted, choices, strict=True)]
+                turns.append(Turn(sequence, row, item.draft))
+                row += 1 + len(item.draft)
+            sequence.computed += item.count
+        self._sample(turns, result)
+        for turn in turns:
+            turn.sequence.computed += len(turn.choices) - 1
+            self._blocks.trim(turn.sequence)
+            if turn.draft:
+                self._learn(turn)
+        # What a sequence has is made known only now: its tokens are settled.
+        for item in work:
+            self._blocks.commit(item.sequence)
+        return [self._answer(turn) for turn in turns]
 
-    def _append(self, sequence: Sequence, choice: Choice) -> Output:
-        """One more token, and whether it is the last."""
-        params, token = sequence.request.params, choice.token
+    def _sample(self, turns: list[Turn], result: StepResult) -> None:
+        """Choose tokens in order: a sequence goes on for as long as it chooses what its draft has."""
+        live, depth = turns, 0
+        while live:
+            wanted = [(turn.sequence, turn.row + depth) for turn in live]
+            if result.logits is None:
+                choices = [Choice(int(result.best[row])) for _, row in wanted]
+            else:
+                ends = self.limits.eos_token_ids
+                choices = choose(wanted, result.logits, result.best, ends, self._backend.draw)
+            for turn, choice in zip(live, choices, strict=True):
+                turn.choices.append(choice)
+                turn.reason = self._append(turn.sequence, choice.token)
+            live = [turn for turn in live if turn.reason is None and turn.accepted > depth]
+            depth += 1
+
+    def _append(self, sequence: Sequence, token: int) -> FinishReason | None:
+        """One more token, and why it is the last."""
+        params = sequence.request.params
         sequence.tokens.append(token)
         if params.presence_penalty or params.frequency_penalty:
             sequence.token_counts[token] = sequence.token_counts.get(token, 0) + 1
-        entries = None if choice.logprobs is None else (choice.logprobs,)
-        reason = self._finish_reason(sequence, token)
-        if reason is not None:
-            return self._end(sequence, (token,), entries, reason)
-        return self._output(sequence, (token,), entries, None)
+        return self._finish_reason(sequence, token)
+
+    def _learn(self, turn: Turn) -> None:
+        """Tell the drafter and the counters what became of a draft."""
+        assert turn.sequence.drafter is not None
+        turn.sequence.drafter.record(len(turn.draft), turn.accepted)
+        self._counters.proposed_tokens += len(turn.draft)
+        self._counters.accepted_tokens += turn.accepted
+
+    def _answer(self, turn: Turn) -> Output:
+        tokens = tuple(choice.token for choice in turn.choices)
+        scored = [choice.logprobs for choice in turn.choices if choice.logprobs is not None]
+        entries = tuple(scored) if scored else None
+        if turn.reason is not None:
+            return self._end(turn.sequence, tokens, entries, turn.reason)
+        return self._output(turn.sequence, tokens, entries, None)
 
     def _finish_reason(self, sequence: Sequence, token: int) -> FinishReason | None:
         params = sequence.request.params
@@ -173,6 +227,7 @@ class EngineCore:
     ) -> Output:
         first = sequence.sampled == len(token_ids)
         scored = sequence.prompt_logprobs if first else None
+        drafter = sequence.drafter
         return Output(
             request_id=sequence.id,
             token_ids=token_ids,
@@ -181,6 +236,8 @@ class EngineCore:
             prompt_tokens=sequence.prompt_tokens,
             cached_tokens=sequence.cached_tokens,
             prompt_logprobs=None if scored is None else tuple(scored),
+            accepted_prediction_tokens=drafter.accepted if drafter else 0,
+            rejected_prediction_tokens=drafter.rejected if drafter else 0,
         )
 
     def _score_prompt(self, sequence: Sequence, first: int, count: int, row: int, result: StepResult) -> None:
@@ -196,9 +253,8 @@ class EngineCore:
                 )
                 sequence.prompt_logprobs.append(entry)
 
-    def _count(self, work: list[Work], result: StepResult, began: float, sampling_s: float) -> None:
+    def _count(self, work: list[Work], decoding: int, result: StepResult, began: float, sampling_s: float) -> None:
         counters = self._counters
-        decoded = 0
         for item in work:
             sequence = item.sequence
             if not sequence.started:
@@ -207,13 +263,10 @@ class EngineCore:
                 counters.queue_wait_s += began - sequence.arrival
                 counters.prompt_tokens += sequence.prompt_tokens
                 counters.prefix_hit_tokens += sequence.cached_tokens
-            decoded += item.count == 1
-        rows = sum(item.count for item in work)
         counters.steps += 1
         counters.batch_rows += len(work)
-        counters.decode_tokens += decoded
-        counters.prefill_tokens += rows - decoded
-        counters.output_tokens += len(result.best)
+        counters.decode_tokens += decoding
+        counters.prefill_tokens += sum(item.count for item in work) - decoding
         counters.preemptions = self._scheduler.preemptions
         tree = self._blocks.tree
         counters.evicted_blocks = tree.evicted if tree is not None else 0
@@ -240,6 +293,8 @@ class EngineCore:
             finished=dict(counters.finished),
             preemptions=counters.preemptions,
             evicted_blocks=counters.evicted_blocks,
+            proposed_tokens=counters.proposed_tokens,
+            accepted_tokens=counters.accepted_tokens,
             running=len(self._scheduler.running),
             waiting=len(self._scheduler.waiting),
             max_batch=self.settings.max_batch,

@@ -17,6 +17,7 @@ from .weights import DTYPES, read_weights
 
 if TYPE_CHECKING:
     from .prefix_tree import PrefixTree
+    from .speculation import Speculation
 
 DEFAULT_KV_BYTES = 1 << 30
 
@@ -30,6 +31,7 @@ class Loaded:
     config: ModelConfig
     backend: Backend
     tree: PrefixTree | None
+    speculation: Speculation | None
     blocks: int
     block_size: int
     max_model_len: int
@@ -42,6 +44,7 @@ def load(model_dir: Path, settings: Settings) -> Loaded:
     config = read_config(Path(model_dir))
     max_len, blocks = kv_size(config, settings)
     tree = _part("prefix_tree").PrefixTree(settings.block_size) if settings.prefix_cache else None
+    speculation = _speculation(settings)
     backend, note = _backend(Path(model_dir), config, settings, blocks, max_len)
     features = {
         **backend.features,
@@ -49,11 +52,22 @@ def load(model_dir: Path, settings: Settings) -> Loaded:
         "chunked_prefill": settings.chunked_prefill,
         "prefix_cache": tree is not None,
         "bfloat16": settings.dtype == "bfloat16",
+        "predicted_outputs": settings.predicted_outputs,
+        "ngram_speculation": settings.ngram_speculation,
     }
     info = {**backend.info, "dtype": settings.dtype, "family": config.family, "fallback": note}
     log.info("%s", " ".join(f"{key}={value}" for key, value in info.items() if value))
     log.info("KV cache: %d blocks of %d tokens, context %d", blocks, settings.block_size, max_len)
-    return Loaded(config, backend, tree, blocks, settings.block_size, max_len, features, info)
+    return Loaded(config, backend, tree, speculation, blocks, settings.block_size, max_len, features, info)
+
+
+def _speculation(settings: Settings) -> Speculation | None:
+    if not (settings.predicted_outputs or settings.ngram_speculation):
+        return None
+    made: Speculation = _part("speculation").Speculation(
+        predictions=settings.predicted_outputs, lookup=settings.ngram_speculation, longest=settings.draft_rows - 1
+    )
+    return made
 
 
 def kv_size(config: ModelConfig, settings: Settings) -> tuple[int, int]:

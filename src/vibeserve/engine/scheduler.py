@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .blocks import BlockManager
@@ -16,10 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """`count` tokens of one sequence, from its first token without keys and values."""
+    """`count` tokens of one sequence, from its first token without keys and values; then those of `draft`, on trial."""
 
     sequence: Sequence
     count: int
+    draft: tuple[int, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Tokens to compute."""
+        return self.count + len(self.draft)
 
     @property
     def samples(self) -> bool:
@@ -60,7 +66,34 @@ class Scheduler:
                 budget -= self._chunk(sequence, budget, work, computing)
         if budget > 0:
             self._admit(budget, work, computing)
+        return self._with_drafts(work)
+
+    def _with_drafts(self, work: list[Work]) -> list[Work]:
+        """Fill the step up with drafted tokens, shared out evenly. Nobody loses a block for them."""
+        drafting = [at for at, item in enumerate(work) if self._may_draft(item.sequence)]
+        room = min(self._settings.draft_rows, self._settings.max_batch_tokens) - sum(item.count for item in work)
+        for left, at in zip(range(len(drafting), 0, -1), drafting, strict=True):
+            share = -(-room // left)
+            if share <= 0:
+                break
+            draft = self._draft(work[at].sequence, share)
+            work[at] = replace(work[at], draft=draft)
+            room -= len(draft)
         return work
+
+    def _may_draft(self, sequence: Sequence) -> bool:
+        return sequence.drafter is not None and sequence.decoding and sequence.sampled > 0
+
+    def _draft(self, sequence: Sequence, room: int) -> tuple[int, ...]:
+        """A draft that fits: one token of the answer always comes from the step itself."""
+        assert sequence.drafter is not None
+        room = min(room, sequence.request.params.max_tokens - sequence.sampled - 1)
+        if room < 1:
+            return ()
+        draft = sequence.drafter.propose(sequence.tokens, sequence.prompt_tokens, room)
+        if draft:
+            self._blocks.grow(sequence, len(sequence.tokens) + len(draft))
+        return tuple(draft[: len(sequence.blocks) * self._blocks.block_size - len(sequence.tokens)])
 
     def _make_room(self) -> None:
         """Every decoding sequence gets a slot for its next token; the newest sequences give way where blocks run out."""

@@ -10,6 +10,7 @@ from .types import Request, TokenLogprobs
 
 if TYPE_CHECKING:
     from .prefix_tree import Node
+    from .speculation import Drafter
 
 
 @dataclass(eq=False, slots=True)
@@ -32,6 +33,7 @@ class Sequence:
     table_changed: bool = True
     """Set when `blocks` changed other than by growing."""
     started: bool = False
+    drafter: Drafter | None = None
     prompt_logprobs: list[TokenLogprobs | None] | None = None
     token_counts: dict[int, int] = field(default_factory=dict)
     """How often each token was sampled, for the penalties."""

@@ -34,6 +34,9 @@ class Settings:
     - `threads`: 0 means the cores that this process may run on.
     - `compile`: run the torch back end's dense parts through `torch.compile`, warmed up before the engine is ready.
     - `max_waiting`: requests that may wait for a place.
+    - `predicted_outputs`: verify the tokens of a request's `prediction` many at a time.
+    - `ngram_speculation`: verify what followed the last few tokens where they stood before.
+    - `draft_rows`: drafted tokens fill a step up to this many rows; a batch that has as many has no drafts.
     """
 
     dtype: str = "float32"
@@ -48,11 +51,20 @@ class Settings:
     threads: int = 0
     compile: bool = False
     max_waiting: int = 1024
+    predicted_outputs: bool = False
+    ngram_speculation: bool = False
+    draft_rows: int = 16
 
     def __post_init__(self) -> None:
         _member("dtype", self.dtype, DTYPES)
         _member("backend", self.backend, BACKENDS)
-        for name, low in (("max_batch", 1), ("max_batch_tokens", 1), ("block_size", 1), ("max_waiting", 1)):
+        for name, low in (
+            ("max_batch", 1),
+            ("max_batch_tokens", 1),
+            ("block_size", 1),
+            ("max_waiting", 1),
+            ("draft_rows", 2),
+        ):
             _at_least(name, getattr(self, name), low)
         for name in ("kv_memory_bytes", "max_model_len", "threads"):
             _at_least(name, getattr(self, name), 0)

@@ -25,6 +25,8 @@ class Counters:
     finished: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("stop", "length", "abort", "error"), 0))
     preemptions: int = 0
     evicted_blocks: int = 0
+    proposed_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,9 @@ class Stats:
     finished: dict[str, int]
     preemptions: int
     evicted_blocks: int
+    proposed_tokens: int
+    """Drafted tokens that were verified; `accepted_tokens` are those that the answer has."""
+    accepted_tokens: int
     running: int
     waiting: int
     max_batch: int

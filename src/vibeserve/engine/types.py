@@ -93,12 +93,16 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One sequence to be continued. `arrival` is a `time.perf_counter()` reading; None means "when it is added"."""
+    """One sequence to be continued. `arrival` is a `time.perf_counter()` reading; None means "when it is added".
+
+    `prediction_ids` is what the answer is expected to be like: it changes the time that it takes, never the answer.
+    """
 
     id: str
     prompt_ids: tuple[int, ...]
     params: SamplingParams = field(default_factory=SamplingParams)
     arrival: float | None = None
+    prediction_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,8 @@ class Output:
     `token_ids` are new since the last output, the end token included; `logprobs` runs beside them where it was asked
     for. `prompt_logprobs` comes once, with the first output: one entry a prompt token, None for the first.
     `cached_tokens` counts prompt tokens that were taken from the prefix cache. `error` explains a reason of "error".
+    `accepted_prediction_tokens` and `rejected_prediction_tokens` count tokens of the request's prediction that were
+    verified so far, by whether the answer has them.
     """
 
     request_id: str
@@ -127,6 +133,8 @@ class Output:
     cached_tokens: int
     prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
     error: str | None = None
+    accepted_prediction_tokens: int = 0
+    rejected_prediction_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

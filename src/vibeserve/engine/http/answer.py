@@ -60,7 +60,8 @@ class Job:
         try:
             for name, choice in self._by_id.items():
                 params = self.plan.params_of(choice.index)
-                self._bridge.submit(self._engine, Request(name, choice.prompt.ids, params, self._arrival), self.inbox)
+                request = Request(name, choice.prompt.ids, params, self._arrival, self.plan.prediction_ids)
+                self._bridge.submit(self._engine, request, self.inbox)
         except RequestError as error:
             self.give_up()
             raise invalid(f"{error.message}.", self.plan.fields.get(error.field, error.field)) from error

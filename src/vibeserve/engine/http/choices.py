@@ -38,7 +38,8 @@ class Choice:
 
     __slots__ = (
         "_detokenizer", "_echo", "_keep", "_matcher", "_min_tokens", "_offset", "_scored",
-        "cached_tokens", "completion_tokens", "failure", "finish_reason", "index", "prompt",
+        "accepted_prediction_tokens", "cached_tokens", "completion_tokens", "failure", "finish_reason", "index", "prompt",
+        "rejected_prediction_tokens",
     )  # fmt: skip
 
     def __init__(self, index: int, prompt: Prompt, plan: Plan, tokenizer: Tokenizer):
@@ -48,6 +49,8 @@ class Choice:
         self.failure: str | None = None
         self.completion_tokens = 0
         self.cached_tokens = 0
+        self.accepted_prediction_tokens = 0
+        self.rejected_prediction_tokens = 0
         self._detokenizer: Detokenizer = tokenizer.detokenizer(skip_special_tokens=plan.skip_special_tokens)
         self._matcher = StopMatcher(plan.stops) if plan.stops else None
         self._min_tokens = plan.params.min_tokens
@@ -61,6 +64,8 @@ class Choice:
         if self.finish_reason is not None:
             return None
         self.cached_tokens = max(self.cached_tokens, output.cached_tokens)
+        self.accepted_prediction_tokens = output.accepted_prediction_tokens
+        self.rejected_prediction_tokens = output.rejected_prediction_tokens
         if output.finish_reason in ("error", "abort"):
             self.finish_reason = output.finish_reason
             self.failure = output.error or "the request was given up by the server"

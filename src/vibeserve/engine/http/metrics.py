@@ -26,6 +26,8 @@ TOTALS = {
     "admitted": ("engine_admitted_total", "Requests admitted to the batch."),
     "preemptions": ("engine_preemptions_total", "Requests put back for want of memory."),
     "evicted_blocks": ("engine_evicted_blocks_total", "Blocks that the prefix cache gave up."),
+    "proposed_tokens": ("engine_proposed_tokens_total", "Drafted tokens that were verified."),
+    "accepted_tokens": ("engine_accepted_tokens_total", "Drafted tokens that the answer has."),
 }
 GAUGES = {
     "running": ("engine_running", "Requests in the batch."),

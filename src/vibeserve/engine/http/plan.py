@@ -14,7 +14,7 @@ from ..errors import RequestError
 from ..tokenizer import Tokenizer
 from ..types import Limits, SamplingParams
 from .errors import ApiError, invalid, unsupported
-from .schema import ChatRequest, Common, CompletionRequest, Message
+from .schema import ChatRequest, Common, CompletionRequest, ContentPart, Message
 
 DEFAULT_COMPLETION_TOKENS = 16  # the completions API's own default
 SMALLEST_TOP_P = 1e-9  # `top_p` 0 is allowed by the API and means the likeliest token
@@ -50,6 +50,7 @@ class Plan:
 
     prompts: tuple[Prompt, ...]
     params: SamplingParams
+    prediction_ids: tuple[int, ...] = ()
     n: int = 1
     stops: tuple[str, ...] = ()
     stream: bool = False
@@ -81,7 +82,7 @@ def check_model(name: str | None, model: ServedModel) -> None:
 def plan_completion(request: CompletionRequest, model: ServedModel) -> Plan:
     """The plan of a completions request. Raises ApiError."""
     check_model(request.model, model)
-    _refuse(request, ("prediction", "suffix"))
+    _refuse(request, ("suffix",))
     _refuse_format(request)
     n = request.n or 1
     if request.best_of is not None and request.best_of != n:
@@ -98,7 +99,7 @@ def plan_completion(request: CompletionRequest, model: ServedModel) -> Plan:
 def plan_chat(request: ChatRequest, model: ServedModel) -> Plan:
     """The plan of a chat request. Raises ApiError."""
     check_model(request.model, model)
-    _refuse(request, ("prediction", "tools", "functions", "audio", "web_search_options"))
+    _refuse(request, ("tools", "functions", "audio", "web_search_options"))
     if request.tool_choice not in (None, "none", "auto"):
         raise unsupported("tool_choice", "`tool_choice` without tools")
     if request.function_call not in (None, "none", "auto"):
@@ -140,6 +141,7 @@ def _plan(
     return Plan(
         prompts=prompts,
         params=params,
+        prediction_ids=_prediction(request, model),
         n=n,
         stops=(stop,) if isinstance(stop, str) else tuple(stop or ()),
         stream=bool(request.stream),
@@ -150,6 +152,18 @@ def _plan(
         echo=echo,
         nothing_to_sample=nothing_to_sample,
         fields=names or {},
+    )
+
+
+def _prediction(request: Common, model: ServedModel) -> tuple[int, ...]:
+    """The expected answer as ids, as far as an answer can reach. Raises ApiError."""
+    if request.prediction is None:
+        return ()
+    text = _content(request.prediction.content, "prediction.content")
+    most = model.limits.max_model_len
+    # Longer than any answer: the rest could never be used.
+    return tuple(
+        model.tokenizer.encode(text[: most * model.tokenizer.longest_token_chars], add_special_tokens=False)[:most]
     )
 
 
@@ -319,18 +333,18 @@ def _message(message: Message, at: int) -> dict[str, Any]:
     if message.content is None and message.role != "assistant":
         raise invalid(f"`{where}.content` is required.", f"{where}.content", "missing_required_parameter")
     shown: dict[str, Any] = {"role": "system" if message.role == "developer" else message.role}
-    shown["content"] = _content(message, where)
+    shown["content"] = _content(message.content, f"{where}.content")
     if message.name is not None:
         shown["name"] = message.name
     return shown
 
 
-def _content(message: Message, where: str) -> str:
-    if message.content is None or isinstance(message.content, str):
-        return message.content or ""
-    for at, part in enumerate(message.content):
+def _content(content: str | Sequence[ContentPart] | None, where: str) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    for at, part in enumerate(content):
         if part.type != "text":
-            raise unsupported(f"{where}.content[{at}].type", f"A content part of type {part.type[:40]!r}")
+            raise unsupported(f"{where}[{at}].type", f"A content part of type {part.type[:40]!r}")
         if part.text is None:
-            raise invalid(f"`{where}.content[{at}].text` is required.", f"{where}.content[{at}].text")
-    return "".join([part.text or "" for part in message.content])
+            raise invalid(f"`{where}[{at}].text` is required.", f"{where}[{at}].text")
+    return "".join([part.text or "" for part in content])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -29,6 +29,20 @@ class StreamOptions(msgspec.Struct, kw_only=True):
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
+
+
+class ContentPart(msgspec.Struct, kw_only=True):
+    """One part of a message. Only text can be served."""
+
+    type: str
+    text: str | None = None
+
+
+class Prediction(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What the answer is expected to be like. It changes the time that the answer takes, never the answer."""
+
+    type: Literal["content"]
+    content: str | list[ContentPart]
 
 
 class Common(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -55,9 +69,9 @@ class Common(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     return_token_ids: bool | None = None
     skip_special_tokens: bool | None = None
     user: str | None = None
-    # Known, and refused where they ask for something (see `validate`).
+    prediction: Prediction | None = None
+    # Known, and refused where they ask for something (see `plan`).
     response_format: Any = None
-    prediction: Any = None
 
 
 class CompletionRequest(Common, kw_only=True, forbid_unknown_fields=True):
@@ -68,13 +82,6 @@ class CompletionRequest(Common, kw_only=True, forbid_unknown_fields=True):
     echo: bool | None = None
     best_of: Annotated[int, Meta(ge=1, le=128)] | None = None
     suffix: Any = None
-
-
-class ContentPart(msgspec.Struct, kw_only=True):
-    """One part of a message. Only text can be served."""
-
-    type: str
-    text: str | None = None
 
 
 class Message(msgspec.Struct, kw_only=True):

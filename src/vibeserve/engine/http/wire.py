@@ -33,8 +33,11 @@ def usage_of(choices: Sequence[Choice], plan: Plan) -> dict[str, Any]:
         "completion_tokens_details": {
             "reasoning_tokens": 0,
             "audio_tokens": 0,
-            "accepted_prediction_tokens": 0,
-            "rejected_prediction_tokens": 0,
+            # A stop string may have cut off tokens that were accepted.
+            "accepted_prediction_tokens": sum(
+                min(choice.accepted_prediction_tokens, choice.completion_tokens) for choice in choices
+            ),
+            "rejected_prediction_tokens": sum(choice.rejected_prediction_tokens for choice in choices),
         },
     }
 
