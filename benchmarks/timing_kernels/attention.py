@@ -134,8 +134,6 @@ def baseline(q, k, v, eye, eye_fp32):
         for part in range(2):
             nisa.tensor_copy(dst=tile[0:P, part, 0:length], src=found[2 * i + part], engine=VECTOR if part else SCALAR)
         nisa.dma_copy(dst=pair(scores, i), src=tile)
-        if i == 0:
-            first = tile
     values = copied(turned, SCALAR)
     read = pairs_of(length)
     for i in range(tiles // 2):

@@ -5,24 +5,37 @@ Forms and constants: docs/timing.md. N is the elements of the main operand in ea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vibeserve.nki.observe import Operand
-from vibeserve.nki.timing.ops import Plan, free_elements, is_transpose, role
+from vibeserve.nki.timing.ops import Plan, describe, free_elements, is_transpose, role
 from vibeserve.nki.timing.params import Params
 
 _FAST = ("bfloat16", "float16")
 _INPUTS = ("data", "src", "data0", "data1", "operand", "on_true")
+_TABLELESS = ("copy", "identity", "relu", "square", "abs", "sign", "")
 _VECTOR_DOUBLE = ("tensor_tensor_scan", "scalar_tensor_tensor")
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """ps: an instruction that waited ends at start + work + lat; a queued one at the previous end + work + gap."""
+    """ps: an instruction that waited ends at start + work + lat; a queued one at the previous end + work + gap.
+
+    `table` names the function table that the scalar engine needs ("": any); `ports` the ports that it holds alone while it
+    works; `speed` is the factor of a vector engine's fast mode, lost while gpsimd is on their shared bus.
+    """
 
     work: int
     lat: int
     gap: int
+    table: str = ""
+    ports: tuple[str, ...] = ()
+    speed: int = 1
+
+    @property
+    def special(self) -> bool:
+        """Whether more than its engine decides when it can start."""
+        return bool(self.table or self.ports or self.speed > 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +56,45 @@ def ps(cycles: float, clock_ghz: float) -> int:
 def compute(op: Plan, params: Params, generation: int) -> Cost:
     """The cost of a vector, scalar or gpsimd instruction."""
     if op.engine == "scalar":
-        return _scalar(op, params, generation)
+        return replace(_scalar(op, params, generation), table=_table(op), ports=ports(op, generation))
     if op.engine == "gpsimd":
-        return _gpsimd(op, params)
+        return replace(_gpsimd(op, params), ports=ports(op, generation))
     if op.engine == "vector":
-        return _vector(op, params, generation)
+        fast = op.opcode in ("tensor_copy", "tensor_scalar")
+        speed = _copy_speed(op, generation, not _touches_psum(op), _two_byte(op)) if fast else 1
+        return replace(_vector(op, params, generation), ports=ports(op, generation), speed=speed)
     register = "register_from_hbm" if op.hbm_read or op.hbm_write else "register"
     length = round(params[f"sync_ns.{register}"] * 1000)
     return Cost(length, 0, 0)
+
+
+def ports(op: Plan, generation: int) -> tuple[str, ...]:
+    """The ports that an engine holds alone: on trn1 vector and gpsimd share one to SBUF, vector and scalar one to PSUM;
+    later ones share only a PSUM bank ("bank") and the bus of vector's fast modes ("bus")."""
+    on = {operand.region for operand in op.operands}
+    found = []
+    if generation < 3:
+        if "sbuf" in on and op.engine in ("vector", "gpsimd"):
+            found.append("sbuf")
+        if "psum" in on and op.engine in ("vector", "scalar"):
+            found.append("psum")
+    else:
+        if "psum" in on and op.engine in ("vector", "scalar"):
+            found.append("bank")
+        if op.engine == "gpsimd":
+            found.append("bus")
+    return tuple(found)
+
+
+def _table(op: Plan) -> str:
+    """The table of an activation function; those that only copy, compare or multiply need none."""
+    name = describe(op.params.get("op", ""))
+    return "" if op.opcode in ("tensor_copy", "tensor_scalar") or name in _TABLELESS else name
+
+
+def _two_byte(op: Plan) -> bool:
+    operands = [operand for operand in op.operands if operand.elements > operand.shape[0]]
+    return all(operand.dtype in _FAST for operand in operands)
 
 
 def _main(op: Plan) -> Operand | None:
@@ -102,8 +146,7 @@ def _vector(op: Plan, params: Params, generation: int) -> Cost:
 
 def _vector_cycles(op: Plan, params: Params, generation: int) -> float:
     n = _elements(op)
-    operands = [operand for operand in op.operands if operand.elements > operand.shape[0]]
-    two_byte = all(operand.dtype in _FAST for operand in operands)
+    two_byte = _two_byte(op)
     in_sbuf = not _touches_psum(op)
     if op.opcode == "reciprocal":
         return n * params["vector_cycles.reciprocal_per_element"] + params["vector_cycles.reciprocal_fixed"]

@@ -188,7 +188,12 @@ def busy_s(timed_run: Timed) -> dict[str, float]:
         mine = streams >> 4 == core
         for name, numbers in triggers.items():
             chosen = mine & np.isin(kinds, numbers)
-            found[name] += _union_ps(start[chosen], end[chosen]) * 1e-12 / timed_run.lnc
+            loads = [
+                (a, b) for index, a, b in made.tables if name == "scalar" and timed_run.recorder.cores[index] == core
+            ]
+            begins = np.concatenate([start[chosen], np.array([a for a, _ in loads], np.int64)])
+            ends = np.concatenate([end[chosen], np.array([b for _, b in loads], np.int64)])
+            found[name] += _union_ps(begins, ends) * 1e-12 / timed_run.lnc
         chosen = mine & (kinds >= QUEUES_FROM)
         found["dma"] += _union_ps(first[chosen], last[chosen]) * 1e-12 / timed_run.lnc
     return found

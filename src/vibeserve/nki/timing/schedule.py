@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vibeserve.nki.timing import cost
+from vibeserve.nki.timing.cost import Cost
 from vibeserve.nki.timing.deps import BARRIERS, QUEUES_FROM
 from vibeserve.nki.timing.ops import Op, Plan
 from vibeserve.nki.timing.params import Params
@@ -48,7 +49,8 @@ class Moved:
 
 @dataclass(slots=True)
 class Schedule:
-    """The result, in ps by instruction; `moved` the transfers; `warm` the PE's changes of clock as (ps, core, full
+    """The result, in ps by instruction; `tables` the loads of function tables as (instruction that needs it, begin, end);
+    `moved` the transfers; `warm` the PE's changes of clock as (ps, core, full
     clock); `deps` what each instruction waited for."""
 
     start: list[int]
@@ -56,6 +58,7 @@ class Schedule:
     done: list[int]
     wait: list[int]
     deps: list[list[int]]
+    tables: list[tuple[int, int, int]] = field(default_factory=list)
     moved: dict[int, Moved] = field(default_factory=dict)
     warm: list[tuple[int, int, bool]] = field(default_factory=list)
 
@@ -137,6 +140,11 @@ class Machine:
         self.hbm_free = 0
         self.hbm_ps_per_byte = 1000 / params["machine.hbm_bytes_per_ns"]
         self.costs: list[Any] = [None] * len(recorder.forms)
+        self.special = [False] * len(recorder.forms)
+        self.tables: dict[int, str] = {}
+        self.ports: dict[tuple[int, str, int], tuple[int, int]] = {}
+        names = ("table_load", "table_load_start", "table_switch")
+        self.table_load, self.table_start, self.table_switch = (round(params[f"scalar_ns.{n}"] * 1000) for n in names)
         self.barrier = round(params["sync_ns.barrier"] * 1000)
         self.second = round(params["sync_ns.second_wait"] * 1000)
         self.syncs = [[self._sync(producer, consumer) for consumer in range(6)] for producer in range(6)]
@@ -146,7 +154,7 @@ class Machine:
                 round(params[f"dma.{name}"] * 1000)
                 for name in (
                     f"first_packet_{side}_ns", f"software_first_packet_{side}_ns", f"{side}_spread_ns", "trigger_ns",
-                    "software_issue_first_ns", "software_issue_next_ns", "done_ns",
+                    "trigger_interval_ns", "software_issue_first_ns", "software_issue_next_ns", "done_ns",
                 )
             )
             for side in ("load", "store")
@@ -178,7 +186,51 @@ class Machine:
             else:
                 found = cost.compute(plan, self.params, self.generation)
             self.costs[plan.number] = found
+            self.special[plan.number] = isinstance(found, cost.Cost) and found.special
         return found
+
+    def _held(self, index: int, stream: int, begin: int, ready: int, spent: Cost) -> tuple[int, int, int]:
+        """(begin, ready, work) of an instruction that needs a function table, or ports that others may hold."""
+        core, work = stream >> 4, spent.work
+        if spent.table and self.tables.get(core) != spent.table:
+            first = core not in self.tables
+            at = self.table_start if first else self.free[stream]
+            load = self.table_load if first else self.table_switch
+            self.tables[core] = spent.table
+            self.schedule.tables.append((index, at, at + load))
+            begin = max(begin, at + load)
+        for port in spent.ports:
+            for key in self._keys(index, core, port):
+                until, holder = self.ports.get(key, (0, stream))
+                if holder != stream and until > ready:
+                    ready = until
+                    begin = max(begin, until)
+        if spent.speed > 1:
+            until, _ = self.ports.get((core, "bus", 0), (0, 0))
+            work += max(0, min(until - begin, work)) * (spent.speed - 1)
+        for port in spent.ports:
+            for key in self._keys(index, core, port):
+                self.ports[key] = (begin + work, stream)
+        return begin, ready, work
+
+    def _keys(self, index: int, core: int, port: str) -> list[tuple[int, str, int]]:
+        """What a port stands for: itself, or each PSUM tile of the instruction."""
+        if port != "bank":
+            return [(core, port, 0)]
+        places = self.recorder.locations[index]
+        operands = self.recorder.plans[index].operands
+        return [(core, port, places[2 * at]) for at, operand in enumerate(operands) if operand.region == "psum"]
+
+    def contended(self) -> set[int]:
+        """Engines that share a port which each of them uses in this kernel."""
+        users: dict[str, set[int]] = {}
+        for plan in self.recorder.forms:
+            if plan.engine in ENGINES and not is_dma(plan):
+                for port in cost.ports(plan, self.generation):
+                    users.setdefault(port, set()).add(ENGINES.index(plan.engine))
+        if "bus" in users:
+            users["bus"].add(VECTOR)
+        return {engine for engines in users.values() if len(engines) > 1 for engine in engines}
 
     def _ready(self) -> Callable[[int], int]:
         """The function that tells when what an instruction waits for has come to it; -1 - i where it waits for
@@ -218,6 +270,7 @@ class Machine:
             self.costs,
         )
         starts, ends, done, waits = schedule.start, schedule.end, schedule.done, schedule.wait
+        special = self.special
         free_of, cores, clocks, move = self.free, self.recorder.cores, self.clocks, self._move
 
         def commit(index: int, ready: int) -> None:
@@ -232,7 +285,13 @@ class Machine:
             if kind == QUEUE:
                 move(index, plan, stream, begin, spent)
             elif kind or spent.__class__ is not cost.MatmulCost:
-                queued, waited = free + spent.work + spent.gap, ready + spent.work + spent.lat
+                work = spent.work
+                if special[plan.number]:
+                    begin, ready, work = self._held(index, stream, begin, ready, spent)
+                    queued = max(free, begin if begin > ready else 0) + work + spent.gap
+                else:
+                    queued = free + work + spent.gap
+                waited = ready + work + spent.lat
                 ends[index] = done[index] = free_of[stream] = queued if queued > waited else waited
             else:
                 clock = clocks[cores[index]]
@@ -256,12 +315,12 @@ class Machine:
         return commit
 
     def _move(self, index: int, plan: Plan, stream: int, start: int, spent: Transfer) -> None:
-        packet, software_packet, spread, trigger, issue, issue_next, after = self.delays[spent.load]
+        packet, software_packet, spread, trigger, interval, issue, issue_next, after = self.delays[spent.load]
         if spent.software:
-            issued = start + (issue_next if self.free[stream] == start and start > 0 else issue)
+            issued = free = start + (issue_next if self.free[stream] == start and start > 0 else issue)
             first = issued + software_packet
         else:
-            issued, first = start + trigger, start + packet
+            issued, free, first = start + trigger, start + interval, start + packet
         core = self.recorder.cores[index]
         moved = plan.hbm_read + plan.hbm_write
         if moved:
@@ -293,7 +352,7 @@ class Machine:
         last += spread
         schedule = self.schedule
         schedule.moved[index] = Moved(spent, begins, ends, seen, last)
-        schedule.end[index] = self.free[stream] = issued
+        schedule.end[index], self.free[stream] = issued, free
         schedule.done[index] = last + after
 
 
@@ -307,6 +366,9 @@ class Scheduler:
             self.lists.setdefault(stream, []).append(index)
         self.heads = dict.fromkeys(self.lists, 0)
         self.waiters: dict[int, list[int]] = {}
+        self.timed = {
+            stream for stream in self.lists if stream & 15 >= QUEUES_FROM or stream & 15 in machine.contended()
+        }
         self.shared: dict[int, tuple[int, int]] = {}  # stream: (start, ready) of its next instruction on what is shared
 
     def run(self) -> Schedule:
@@ -344,7 +406,7 @@ class Scheduler:
                 if ready < 0:
                     waiters.setdefault(-1 - ready, []).append(stream)
                     break
-                if stream & 15 >= QUEUES_FROM:
+                if stream in self.timed:
                     self.shared[stream] = (max(ready, machine.free[stream]), ready)
                     break
                 commit(index, ready)
