@@ -211,3 +211,17 @@ def test_runs_as_a_command(tmp_path):
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "")
+
+
+BROKEN = st.sampled_from(sorted({text for _, _, text in CASES}))
+
+
+@given(BROKEN, st.data())
+def test_no_broken_kernel_crashes(text, data):
+    """Kernels cut, with a stretch taken out, or with another's text put in at some place."""
+    source = whole(text)
+    start = data.draw(st.integers(0, len(source)))
+    end = data.draw(st.integers(start, min(len(source), start + 60)))
+    made = source[:start] + data.draw(st.one_of(st.just(""), BROKEN, st.text(max_size=8))) + source[end:]
+    assert isinstance(lint.lint_text(made), list)
+    assert isinstance(lint.fix_text(made).text, str)

@@ -104,7 +104,7 @@ def lint_text(text: str, file: str = "<text>", options: Options | None = None) -
         if severity is None or not options.wants(rule.id):
             continue
         for hit in _hits(rule, source):
-            finding = _finding(file, rule, severity, hit)
+            finding = _finding(file, rule, severity, hit, _fixable(source, rule, hit))
             held = ignored.get(finding.line)
             if held is not None and (not held or rule.id in held):
                 continue
@@ -175,17 +175,18 @@ def _keyword_hits(rule: Rule, source: Source) -> Iterator[Hit]:
 
 
 def _name_hits(rule: Rule, source: Source) -> Iterator[Hit]:
-    for node in source.nodes:
-        if not isinstance(node, ast.Attribute | ast.Name) or isinstance(source.parent(node), ast.Attribute):
-            continue
-        if isinstance(node, ast.Name) and node.id not in source.aliases:
-            continue
-        name = source.resolve(node) or ""
-        if any(fnmatch.fnmatchcase(name, pattern) or name.startswith(f"{pattern}.") for pattern in rule.names):
+    for node, name in source.names:
+        if any(name == wanted or name.startswith(f"{wanted}.") for wanted in rule.names):
             yield Hit(node, name)
 
 
-def _finding(file: str, rule: Rule, severity: str, hit: Hit) -> Finding:
+def _fixable(source: Source, rule: Rule, hit: Hit) -> bool:
+    from vibeserve.nki.lint.fixes import can_fix
+
+    return can_fix(source, rule, hit)
+
+
+def _finding(file: str, rule: Rule, severity: str, hit: Hit, fixable: bool) -> Finding:
     node = hit.node
     line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
     return Finding(
@@ -196,7 +197,7 @@ def _finding(file: str, rule: Rule, severity: str, hit: Hit) -> Finding:
         severity=severity,
         message=f"{rule.message}: {hit.detail}" if hit.detail else rule.message,
         instead=rule.instead,
-        fixable=bool(rule.fix),
+        fixable=fixable,
         end_line=getattr(node, "end_lineno", line) or line,
         end_column=(getattr(node, "end_col_offset", column) or column) + 1,
     )

@@ -1,7 +1,6 @@
 """What --fix rewrites: edits of the text at the places that the findings name, so that formatting and comments stay.
 
-An edit replaces a span. Fixes are applied in passes until nothing changes; a file whose result cannot be parsed is left as
-it was.
+Fixes are applied in passes until nothing changes; a file whose result cannot be parsed is left as it was.
 """
 
 from __future__ import annotations
@@ -12,21 +11,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from vibeserve.nki.lint import migrations
+from vibeserve.nki.lint.edits import Edit, Places, applied, local_name, without_overlap
 from vibeserve.nki.lint.engine import Options, _hits, deduce_version
 from vibeserve.nki.lint.rules import Hit, Rule, rules
 from vibeserve.nki.lint.source import FunctionNode, Source
 
-_MOST_PASSES = 8
+_MOST_PASSES = 20
 _NUMPY_DTYPES = ("float32", "float16", "int32", "int16", "int8", "uint32", "uint16", "uint8")
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """Replace bytes [start, end) of the text (UTF-8) by `text`."""
-
-    start: int
-    end: int
-    text: str
+# NumPy functions that stand for an operator, and its name in the language.
+_NUMPY_NAMES = {
+    "add": "add", "sum": "add", "subtract": "subtract", "multiply": "multiply", "prod": "multiply", "maximum": "maximum",
+    "max": "maximum", "amax": "maximum", "minimum": "minimum", "min": "minimum", "amin": "minimum", "exp": "exp", "tanh": "tanh",
+    "sqrt": "sqrt", "square": "square", "abs": "abs", "log": "log", "sin": "sin", "copy": "copy",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class Fixed:
 def fix_text(text: str, file: str = "<text>", options: Options | None = None) -> Fixed:
     """Apply every mechanical fix. What cannot be parsed, before or after, stays as it is."""
     options = options or Options()
-    applied: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for _ in range(_MOST_PASSES):
         try:
             source = Source.parse(Path(file), text)
@@ -55,87 +53,45 @@ def fix_text(text: str, file: str = "<text>", options: Options | None = None) ->
             return Fixed(text, {})
         if not source.speaks_nki:
             return Fixed(text, {})
-        edits = _without_overlap(_edits(source, options))
-        if not edits:
-            return Fixed(text, applied)
-        changed = _apply(text, [edit for _, edit in edits])
+        groups = without_overlap(_edits(source, options))
+        if not groups:
+            return Fixed(text, counts)
+        changed = applied(text, [edit for _, group in groups for edit in group])
         try:
             ast.parse(changed)
         except (SyntaxError, ValueError):
-            return Fixed(text, applied)
-        for rule, _ in edits:
-            applied[rule] = applied.get(rule, 0) + 1
+            return Fixed(text, counts)
+        for rule, _ in groups:
+            counts[rule] = counts.get(rule, 0) + 1
         text = changed
-    return Fixed(text, applied)
+    return Fixed(text, counts)
 
 
-def _edits(source: Source, options: Options) -> list[tuple[str, Edit]]:
+def can_fix(source: Source, rule: Rule, hit: Hit) -> bool:
+    """Whether a fix of the rule changes this very place."""
+    return bool(rule.fix) and any(True for _ in FIXES[rule.fix](source, Places(source.text), rule, hit))
+
+
+def _edits(source: Source, options: Options) -> list[tuple[str, tuple[Edit, ...]]]:
     version = options.version or deduce_version(source)
-    places = _Places(source.text)
-    found: list[tuple[str, Edit]] = []
+    places = Places(source.text)
+    found: list[tuple[str, tuple[Edit, ...]]] = []
     for rule in rules().values():
         if rule.fix and rule.severity_in(version) and options.wants(rule.id):
             for hit in _hits(rule, source):
-                found += [(rule.id, edit) for edit in _FIXES[rule.fix](source, places, rule, hit)]
+                group = tuple(FIXES[rule.fix](source, places, rule, hit))
+                if group:
+                    found.append((rule.id, group))
     return found
 
 
-def _without_overlap(found: list[tuple[str, Edit]]) -> list[tuple[str, Edit]]:
-    chosen: list[tuple[str, Edit]] = []
-    for item in sorted(dict.fromkeys(found), key=lambda pair: (pair[1].start, pair[1].end)):
-        if not chosen or item[1].start >= chosen[-1][1].end:
-            chosen.append(item)
-    return chosen
-
-
-def _apply(text: str, edits: list[Edit]) -> str:
-    data = text.encode()
-    for edit in sorted(edits, key=lambda item: item.start, reverse=True):
-        data = data[: edit.start] + edit.text.encode() + data[edit.end :]
-    return data.decode()
-
-
-class _Places:
-    """Byte offsets of syntax nodes in the text."""
-
-    def __init__(self, text: str):
-        self.data = text.encode()
-        self._starts = [0]
-        for line in self.data.splitlines(keepends=True):
-            self._starts.append(self._starts[-1] + len(line))
-
-    def start(self, node: ast.expr | ast.stmt | ast.keyword | ast.alias) -> int:
-        """Where a node begins."""
-        return self._starts[node.lineno - 1] + node.col_offset
-
-    def end(self, node: ast.expr | ast.stmt | ast.keyword | ast.alias) -> int:
-        """Where it ends."""
-        return self._starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
-
-    def text(self, node: ast.expr | ast.stmt) -> str:
-        """Its text."""
-        return self.data[self.start(node) : self.end(node)].decode()
-
-
-def _local_name(source: Source, full: str) -> str | None:
-    """How a full name is written in this file (`nl.sbuf` for nki.language.sbuf); None where its module is not imported."""
-    best: tuple[int, str] | None = None
-    for local, imported in source.aliases.items():
-        module = imported.removeprefix("neuronxcc.")
-        if full == module:
-            return local
-        if full.startswith(f"{module}.") and (best is None or len(module) > best[0]):
-            best = (len(module), f"{local}{full[len(module) :]}")
-    return best[1] if best else None
-
-
-def _rename(source: Source, places: _Places, rule: Rule, hit: Hit) -> Iterator[Edit]:
-    new = _local_name(source, rule.to)
+def _rename(source: Source, places: Places, rule: Rule, hit: Hit) -> Iterator[Edit]:
+    new = local_name(source, rule.to)
     if isinstance(hit.node, ast.Attribute) and new is not None:
         yield Edit(places.start(hit.node), places.end(hit.node), new)
 
 
-def _modules(source: Source, places: _Places, rule: Rule, hit: Hit) -> Iterator[Edit]:
+def _modules(source: Source, places: Places, rule: Rule, hit: Hit) -> Iterator[Edit]:
     """neuronxcc.nki in an import becomes nki; `from neuronxcc import nki` becomes `import nki`."""
     node = hit.node
     if not isinstance(node, ast.Import | ast.ImportFrom):
@@ -151,10 +107,14 @@ def _modules(source: Source, places: _Places, rule: Rule, hit: Hit) -> Iterator[
         return
     if isinstance(node, ast.Import) and any(item.asname is None for item in node.names):
         return  # its uses are spelled in full: they would break
-    yield Edit(places.start(node), places.end(node), text.replace("neuronxcc.nki", "nki"))
+    yield Edit(places.start(node), places.end(node), _plain_import(text))
 
 
-def _remove_keyword(source: Source, places: _Places, rule: Rule, hit: Hit) -> Iterator[Edit]:
+def _plain_import(text: str) -> str:
+    return "import nki" if text == "import neuronxcc.nki as nki" else text.replace("neuronxcc.nki", "nki")
+
+
+def _remove_keyword(source: Source, places: Places, rule: Rule, hit: Hit) -> Iterator[Edit]:
     call = source.parent(hit.node)
     if not isinstance(call, ast.Call) or not isinstance(hit.node, ast.keyword):
         return
@@ -172,36 +132,32 @@ def _remove_keyword(source: Source, places: _Places, rule: Rule, hit: Hit) -> It
         yield Edit(start, end + (after.index(b",") + 1 if b"," in after else 0), "")
 
 
-def _rename_keyword(source: Source, places: _Places, rule: Rule, hit: Hit) -> Iterator[Edit]:
+def _rename_keyword(source: Source, places: Places, rule: Rule, hit: Hit) -> Iterator[Edit]:
     if isinstance(hit.node, ast.keyword) and hit.node.arg:
         start = places.start(hit.node)
         yield Edit(start, start + len(hit.node.arg.encode()), rule.to)
 
 
-def _numpy(source: Source, places: _Places, rule: Rule, hit: Hit) -> Iterator[Edit]:
+def _numpy(source: Source, places: Places, rule: Rule, hit: Hit) -> Iterator[Edit]:
     name = (source.resolve(hit.node) or "").removeprefix("numpy.")
-    new = _local_name(source, f"nki.language.{name}")
-    if (
-        isinstance(hit.node, ast.Attribute)
-        and new
-        and name in (*_NUMPY_DTYPES, "add", "subtract", "multiply", "maximum", "minimum", "exp")
-    ):
-        yield Edit(places.start(hit.node), places.end(hit.node), new)
+    new = local_name(source, f"nki.language.{_NUMPY_NAMES.get(name, name)}")
+    if isinstance(hit.node, ast.Attribute) and new and (name in _NUMPY_DTYPES or name in _NUMPY_NAMES):
+        yield places.replace(hit.node, new)
 
 
-def _max_op(source: Source, places: _Places, rule: Rule, hit: Hit) -> Iterator[Edit]:
+def _max_op(source: Source, places: Places, rule: Rule, hit: Hit) -> Iterator[Edit]:
     if isinstance(hit.node, ast.Attribute):
         yield Edit(places.end(hit.node) - 3, places.end(hit.node), f"{hit.node.attr}imum")
 
 
-def _buffer_string(source: Source, places: _Places, rule: Rule, hit: Hit) -> Iterator[Edit]:
+def _buffer_string(source: Source, places: Places, rule: Rule, hit: Hit) -> Iterator[Edit]:
     if isinstance(hit.node, ast.Constant) and hit.node.value in ("sbuf", "psum", "hbm", "private_hbm", "shared_hbm"):
-        new = _local_name(source, f"nki.language.{hit.node.value}")
+        new = local_name(source, f"nki.language.{hit.node.value}")
         if new:
             yield Edit(places.start(hit.node), places.end(hit.node), new)
 
 
-def _identity(source: Source, places: _Places, rule: Rule, hit: Hit) -> Iterator[Edit]:
+def _identity(source: Source, places: Places, rule: Rule, hit: Hit) -> Iterator[Edit]:
     node = hit.node
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         word = "==" if isinstance(node.ops[0], ast.Is) else "!="
@@ -210,7 +166,7 @@ def _identity(source: Source, places: _Places, rule: Rule, hit: Hit) -> Iterator
             yield Edit(places.end(node.left), places.start(node.comparators[0]), f" {word} ")
 
 
-def _range(source: Source, places: _Places, rule: Rule, hit: Hit) -> Iterator[Edit]:
+def _range(source: Source, places: Places, rule: Rule, hit: Hit) -> Iterator[Edit]:
     around = source.parent(hit.node)
     shadowed = any(
         isinstance(node, ast.Name) and node.id == "range" and isinstance(node.ctx, ast.Store) for node in source.nodes
@@ -224,7 +180,7 @@ def _range(source: Source, places: _Places, rule: Rule, hit: Hit) -> Iterator[Ed
         yield Edit(places.start(hit.node), places.end(hit.node), "range")
 
 
-def _list_default(source: Source, places: _Places, rule: Rule, hit: Hit) -> Iterator[Edit]:
+def _list_default(source: Source, places: Places, rule: Rule, hit: Hit) -> Iterator[Edit]:
     node = hit.node
     if isinstance(node, ast.List) and isinstance(
         source.parent(node), ast.arguments | FunctionNode | ast.Call | ast.keyword
@@ -234,7 +190,7 @@ def _list_default(source: Source, places: _Places, rule: Rule, hit: Hit) -> Iter
         yield Edit(places.start(node), places.end(node), f"({inner}{comma})")
 
 
-_FIXES: dict[str, Callable[[Source, _Places, Rule, Hit], Iterator[Edit]]] = {
+FIXES: dict[str, Callable[[Source, Places, Rule, Hit], Iterator[Edit]]] = {
     "rename": _rename,
     "modules": _modules,
     "remove-keyword": _remove_keyword,
@@ -245,4 +201,5 @@ _FIXES: dict[str, Callable[[Source, _Places, Rule, Hit], Iterator[Edit]]] = {
     "identity": _identity,
     "range": _range,
     "list-default": _list_default,
+    **migrations.FIXES,
 }

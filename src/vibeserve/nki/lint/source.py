@@ -47,15 +47,18 @@ class Source:
     path: Path
     text: str
     tree: ast.Module
+    nodes: list[ast.AST] = field(default_factory=list)
     _parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, path: Path, text: str) -> Source:
         """Parse, or raise SyntaxError (or ValueError, RecursionError) as `ast` does."""
-        source = cls(path, text, ast.parse(text, filename=str(path)))
-        for node in ast.walk(source.tree):
+        tree = ast.parse(text, filename=str(path))
+        source = cls(path, text, tree, [tree])
+        for node in source.nodes:  # grows while it is read: every node, from the outside in
             for child in ast.iter_child_nodes(node):
                 source._parents[child] = node
+                source.nodes.append(child)
         return source
 
     def parent(self, node: ast.AST) -> ast.AST | None:
@@ -70,11 +73,6 @@ class Source:
             at = self._parents.get(at)
 
     @cached_property
-    def nodes(self) -> list[ast.AST]:
-        """Every node."""
-        return list(ast.walk(self.tree))
-
-    @cached_property
     def calls(self) -> list[tuple[ast.Call, str]]:
         """Every call whose function has a name, with that name resolved."""
         found = []
@@ -82,6 +80,24 @@ class Source:
             if isinstance(node, ast.Call) and (name := self.resolve(node.func)):
                 found.append((node, name))
         return found
+
+    @cached_property
+    def names(self) -> list[tuple[ast.Attribute | ast.Name, str]]:
+        """Every dotted name at its full length (and every imported plain one), resolved."""
+        found: list[tuple[ast.Attribute | ast.Name, str]] = []
+        for node in self.nodes:
+            if isinstance(node, ast.Attribute) or (isinstance(node, ast.Name) and node.id in self.aliases):
+                if isinstance(self._parents.get(node), ast.Attribute):
+                    continue
+                found.append((node, self.resolve(node) or ""))
+        return found
+
+    @cached_property
+    def operations(self) -> list[ast.BinOp]:
+        """Every arithmetic expression that is not within another."""
+        return [
+            node for node in self.nodes if isinstance(node, ast.BinOp) and not isinstance(self.parent(node), ast.BinOp)
+        ]
 
     @cached_property
     def aliases(self) -> dict[str, str]:

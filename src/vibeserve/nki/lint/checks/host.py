@@ -18,7 +18,7 @@ _RANDOM = ("torch.randn", "torch.rand", "torch.randint", "torch.ones", "torch.ze
 _COMPARES = ("allclose", "assert_allclose", "equal", "array_equal", "assert_close", "isclose")
 
 
-def _device_names(source: Source) -> set[str]:
+def device_names(source: Source) -> set[str]:
     """Names bound to an XLA device or to a tensor on it."""
     devices: set[str] = set()
     tensors: set[str] = set()
@@ -39,7 +39,7 @@ def _device_names(source: Source) -> set[str]:
 @check
 def device_reference(source: Source) -> Iterator[Hit]:
     """`torch.softmax(x, …)` of a tensor on the device, or `torch.randn(…, device=device)`."""
-    names = _device_names(source)
+    names = device_names(source)
     kernels = {function.name for function in source.entry_points}
     for call, name in source.calls:
         if (

@@ -116,7 +116,7 @@ def few_partitions(source: Source) -> Iterator[Hit]:
 
 @check
 def narrow_tile(source: Source) -> Iterator[Hit]:
-    """A matmul in a loop whose moving tile, used whole, has fewer than 64 columns."""
+    """A matmul in a loop whose moving tile, used whole, has fewer than 64 columns, or an odd number of them."""
     for call, _ in source.kernel_calls("nki.isa.nc_matmul"):
         value = source.argument(call, "moving", 2)
         tile = source.tile_of(value)
@@ -126,7 +126,8 @@ def narrow_tile(source: Source) -> Iterator[Hit]:
             and isinstance(value, ast.Name)
             and tile is not None
             and len(tile.shape) == 2
-            and 1 < (tile.shape[1] or 64) < 64
+            and ((tile.shape[1] or 64) < 64 or (tile.shape[1] or 0) % 2)
+            and tile.shape[1] != 1
         ):
             yield Hit(call, f"{tile.name} has {tile.shape[1]} columns")
 

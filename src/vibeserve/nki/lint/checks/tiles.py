@@ -254,3 +254,43 @@ def _partition_slices(source: Source) -> Iterator[tuple[ast.Subscript, Tile, ast
         tile = source.tile_of(node.value)
         if tile is not None and isinstance(first, ast.Slice):
             yield node, tile, first
+
+
+@check
+def element_assigned(source: Source) -> Iterator[Hit]:
+    """`t[…] = value` or `t[…] += value` of a tile; not where the value is an instruction, which has a rule of its own."""
+    for node in source.nodes:
+        target = (
+            node.targets[0]
+            if isinstance(node, ast.Assign)
+            else node.target
+            if isinstance(node, ast.AugAssign)
+            else None
+        )
+        if not isinstance(target, ast.Subscript) or not isinstance(node, ast.Assign | ast.AugAssign):
+            continue
+        value = source.resolve(node.value.func) if isinstance(node.value, ast.Call) else None
+        if source.tile_of(target) is not None and not (value or "").startswith(("nki.isa.", "nki.language.load")):
+            yield Hit(node, ast.unparse(target))
+
+
+@check
+def tile_arithmetic(source: Source) -> Iterator[Hit]:
+    """`a + b`, `2 * a[…]` of tiles."""
+    for node in source.operations:
+        if any(
+            is_tile(source, side)
+            for item in ast.walk(node)
+            if isinstance(item, ast.BinOp)
+            for side in (item.left, item.right)
+        ):
+            yield Hit(node, ast.unparse(node))
+
+
+def is_tile(source: Source, node: ast.expr) -> bool:
+    """Whether an operand is a tile: its name, a view of it, or what a function of the language made of one."""
+    if isinstance(node, ast.Call):
+        name = source.resolve(node.func) or ""
+        return name.startswith("nki.language.") and any(is_tile(source, item) for item in node.args)
+    plain = node.value if isinstance(node, ast.Subscript) else node
+    return isinstance(plain, ast.Name) and source.tile_of(plain) is not None
