@@ -177,3 +177,45 @@ def test_stores_of_every_version_are_read(tmp_path: Path, version: int) -> None:
     assert whole["state"] == "finished"
     assert [entry["verdict"] for entry in whole["rounds"]] == ["kept", "kept"]
     assert whole["improvement"]["pairs"] == 5
+
+
+def call_values(**changes: Any) -> dict[str, Any]:
+    values = {
+        "round": 1, "task": "design", "role": "designer", "agent": "claude", "sandbox": "none", "started": "then",
+        "transcript": "agents/r1",
+    }  # fmt: skip
+    return values | changes
+
+
+def test_a_call_is_there_before_its_program_starts_and_closed_once(tmp_path: Path, store: RunStore) -> None:
+    first = store.open_call(call_values())
+    with RunView(tmp_path) as view:
+        assert [(row.state, row.attempt, row.took_s) for row in view.calls()] == [("running", 1, None)]
+    answer = {"title": "batch", "expected_ratio": 9.5}
+    store.close_call(first, {"state": "answered", "took_s": 2.0, "input_tokens": 5, "cost_usd": 0.1}, answer)
+    with pytest.raises(LookupError, match="not running"):
+        store.close_call(first, {"state": "failed"}, None)
+    second = store.open_call(call_values())
+    with RunView(tmp_path) as view:
+        assert [(row.id, row.attempt, row.state) for row in view.calls()] == [
+            (first, 1, "answered"),
+            (second, 2, "running"),
+        ]
+        assert view.calls()[0].reply == answer
+        assert {row.name: row.value for row in view.claims()} == answer
+        assert {row.provenance for row in view.claims()} == {"claimed"}
+    store.open_session(7, "later")
+    assert store.calls()[1].state == "killed"
+
+
+def test_an_old_store_is_upgraded_by_its_writer_and_left_alone_by_a_reader(tmp_path: Path) -> None:
+    shutil.copy(Path(__file__).parent / "data" / "run-v1.db", tmp_path / "run.db")
+    with RunView(tmp_path) as view:
+        before = [view.hypotheses(), view.decisions(), view.steps()]
+        assert view.calls() == view.claims() == []
+    with RunStore(tmp_path) as store:
+        assert [store.hypotheses(), store.decisions(), store.steps()] == before
+        assert store.open_call(call_values()) == 1
+    with RunView(tmp_path) as view:
+        assert [view.hypotheses(), view.decisions(), view.steps()] == before
+        assert len(view.calls()) == 1

@@ -27,7 +27,7 @@ class Step:
         self.began_s = began_s
         self.rows: list[Row] = []
         self.events: list[tuple[str, str]] = []
-        self.hypothesis_states: list[tuple[int, str]] = []
+        self.hypothesis_states: list[tuple[int, str, str]] = []
 
     def add(self, row: Row) -> None:
         """One fact; its `at_s` becomes the moment when the step ends."""
@@ -37,9 +37,9 @@ class Step:
         """A line for the record and for the progress."""
         self.events.append((kind, text))
 
-    def hypothesis_state(self, round_number: int, state: str) -> None:
-        """What became of a round's hypothesis."""
-        self.hypothesis_states.append((round_number, state))
+    def hypothesis_state(self, round_number: int, state: str, mechanism: str = "") -> None:
+        """What became of a round's hypothesis, and why."""
+        self.hypothesis_states.append((round_number, state, mechanism))
 
 
 class Journal:
@@ -85,8 +85,8 @@ class Journal:
             recorder.step(value, began_s=self._elapsed_s, took_s=took_s)
             for row in step.rows:
                 recorder.add(_at(row, end_s))
-            for number, state in step.hypothesis_states:
-                recorder.hypothesis_state(number, state)
+            for number, state, mechanism in step.hypothesis_states:
+                recorder.hypothesis_state(number, state, mechanism)
             for kind, text in step.events:
                 recorder.event(end_s, kind, text)
         self._elapsed_s = end_s

@@ -293,7 +293,7 @@ def decide(run: Run, number: int, trial: Trial, finding: Finding) -> None:
                 at_s=0.0,
             )
         )
-        step.hypothesis_state(number, _hypothesis_state(finding))
+        step.hypothesis_state(number, _hypothesis_state(finding), "" if finding.verdict == "kept" else finding.reason)
         step.event("decide", f"round {number}: {finding.verdict}: {finding.reason}")
         return {"verdict": finding.verdict}
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from vibeserve.search.store.database import SCHEMA_VERSION, Database, WriteHook
 from vibeserve.search.store.rows import (
+    CallRow,
     CandidateRow,
+    ClaimRow,
     DecisionRow,
     EvidenceRow,
     GateRow,
@@ -16,7 +18,9 @@ from vibeserve.search.store.runstore import RunStore, RunView
 
 __all__ = [
     "SCHEMA_VERSION",
+    "CallRow",
     "CandidateRow",
+    "ClaimRow",
     "Database",
     "DecisionRow",
     "EvidenceRow",

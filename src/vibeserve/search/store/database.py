@@ -13,7 +13,7 @@ from typing import IO
 
 from vibeserve.base.errors import InputError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 #: Called before and after each commit with a word for where it is; a test raises here to make that point the last one.
 WriteHook = Callable[[str], None]
@@ -40,8 +40,12 @@ class Database:
         elif not path.is_file():
             raise InputError(f"no run store at {path}", hint="'vibeserve runs' lists the runs")
         self.connection = sqlite3.connect(
-            path if write else f"file:{path}?mode=ro", uri=not write, isolation_level=None
+            path if write else f"file:{path}?mode=ro",
+            uri=not write,
+            isolation_level=None,
+            check_same_thread=False,  # agents that work at once record their calls, one at a time
         )
+        self.version = SCHEMA_VERSION
         try:
             self._prepare(write=write)
         except sqlite3.DatabaseError as error:
@@ -61,7 +65,11 @@ class Database:
         if version is None and write:
             self._create()
             version = SCHEMA_VERSION
-        if version != SCHEMA_VERSION:
+        if version is not None and version < SCHEMA_VERSION:
+            if write:
+                version = self._upgrade(version)
+            self.version = version  # a reader leaves an old store as it is
+        elif version != SCHEMA_VERSION:
             raise InputError(
                 f"{self.path} has store version {version}; this version of vibeserve reads {SCHEMA_VERSION}",
                 hint="use the version of vibeserve that wrote it",
@@ -76,11 +84,20 @@ class Database:
         row = self.connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
         return int(row[0]) if row else None
 
+    def _upgrade(self, version: int) -> int:
+        for number in range(version + 1, SCHEMA_VERSION + 1):
+            with self.transaction(f"upgrade to {number}"):
+                self._run_script(f"upgrade-{number}.sql")
+                self.connection.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (str(number),))
+        return SCHEMA_VERSION
+
+    def _run_script(self, name: str) -> None:
+        for statement in _statements(files("vibeserve.search.store").joinpath(name).read_text(encoding="utf-8")):
+            self.connection.execute(statement)
+
     def _create(self) -> None:
-        script = files("vibeserve.search.store").joinpath("schema.sql").read_text(encoding="utf-8")
         with self.transaction("create"):
-            for statement in _statements(script):
-                self.connection.execute(statement)
+            self._run_script("schema.sql")
             self.connection.execute("INSERT INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
 
     @contextlib.contextmanager

@@ -43,6 +43,7 @@ class HypothesisRow:
     not_others: tuple[dict[str, Any], ...]
     proposed_by: str
     state: str = "in progress"
+    mechanism: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,3 +125,36 @@ class DecisionRow:
     ci_high: float | None
     pairs: int
     at_s: float
+
+
+@dataclass(frozen=True)
+class CallRow:
+    """One call of an agent. Tokens and cost in dollars are the agent's own word (None: it gave none); `took_s` is ours."""
+
+    id: int
+    round: int
+    task: str
+    attempt: int
+    role: str
+    agent: str
+    model: str
+    sandbox: str
+    state: str
+    detail: str
+    started: str
+    took_s: float | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cost_usd: float | None
+    transcript: str
+    reply: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class ClaimRow:
+    """Something that an agent said: never a measurement. `value` is any JSON value."""
+
+    call: int
+    name: str
+    value: Any
+    provenance: str = "claimed"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vibeserve.base.jsonio import dumps
+from vibeserve.search.store.calls import CallReader, CallWriter
+from vibeserve.search.store.columns import from_row as _from_row
+from vibeserve.search.store.columns import to_columns as _to_columns
 from vibeserve.search.store.database import Database, WriteHook
 from vibeserve.search.store.rows import (
     CandidateRow,
@@ -33,41 +35,9 @@ _TABLES: dict[type, str] = {
     EvidenceRow: "evidence",
     DecisionRow: "decisions",
 }
-_JSON_FIELDS = {"request", "environment", "device", "techniques", "activation", "settings", "not_others"}
-_TUPLE_FIELDS = {"techniques", "activation", "not_others"}
 
 
-def _is_json(cls: type, name: str) -> bool:
-    return name in _JSON_FIELDS or (cls is GateRow and name == "document")
-
-
-def _to_columns(row: Any) -> dict[str, Any]:
-    columns = {}
-    for column in dataclasses.fields(row):
-        value = getattr(row, column.name)
-        if _is_json(type(row), column.name):
-            value = dumps(value, indent=None)
-        elif isinstance(value, bool):
-            value = int(value)
-        columns[column.name] = value
-    return columns
-
-
-def _from_row(cls: type[_R], row: sqlite3.Row) -> _R:
-    values: dict[str, Any] = {}
-    for column in dataclasses.fields(cls):  # type: ignore[arg-type]
-        value = row[column.name]
-        if _is_json(cls, column.name):
-            value = json.loads(value)
-            if column.name in _TUPLE_FIELDS:
-                value = tuple(value)
-        elif cls is GateRow and column.name == "ok" and value is not None:
-            value = bool(value)
-        values[column.name] = value
-    return cls(**values)
-
-
-class RunView:
+class RunView(CallReader):
     """A run as it stands, read from its store; it never writes and never waits for the writer."""
 
     def __init__(self, directory: Path):
@@ -146,7 +116,7 @@ class RunView:
         return float(self._db.connection.execute("SELECT coalesce(sum(took_s), 0) FROM steps").fetchone()[0])
 
 
-class RunStore(RunView):
+class RunStore(RunView, CallWriter):
     """The one writer of a run. Opening it takes the run's lock; `hook` is told of every commit."""
 
     def __init__(self, directory: Path, *, hook: WriteHook | None = None):
@@ -171,6 +141,7 @@ class RunStore(RunView):
         """Note the process that works on this run; what an earlier one left open ended without a word."""
         with self._db.transaction("session") as connection:
             connection.execute("UPDATE sessions SET how = 'killed' WHERE how IS NULL")
+            connection.execute("UPDATE calls SET state = 'killed' WHERE state = 'running'")
             row = connection.execute("INSERT INTO sessions (pid, started) VALUES (?, ?)", (pid, started))
             return int(row.lastrowid or 0)
 
@@ -209,9 +180,10 @@ class Recorder:
             f"INSERT INTO {_TABLES[type(row)]} ({names}) VALUES ({marks})", tuple(columns.values())
         )
 
-    def hypothesis_state(self, round_number: int, state: str) -> None:
-        """What became of a round's hypothesis."""
-        self._connection.execute("UPDATE hypotheses SET state = ? WHERE round = ?", (state, round_number))
+    def hypothesis_state(self, round_number: int, state: str, mechanism: str = "") -> None:
+        """What became of a round's hypothesis, and why."""
+        query = "UPDATE hypotheses SET state = ?, mechanism = ? WHERE round = ?"
+        self._connection.execute(query, (state, mechanism, round_number))
 
     def event(self, at_s: float, kind: str, text: str) -> None:
         """Something worth reading later."""

@@ -1,4 +1,5 @@
--- The run store, version 1. Rows are only ever added; the two that change are run.state and hypotheses.state.
+-- The run store, version 2. Rows are only ever added; what changes: run.state, hypotheses.state and mechanism, and a
+-- call's row when the call ends. upgrade-2.sql makes a version 1 store into this.
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 
 -- What was asked, where, and in which environment. One row.
@@ -31,7 +32,8 @@ CREATE TABLE hypotheses (
   hypothesis TEXT NOT NULL, expected_effect TEXT NOT NULL, expected_ratio REAL, falsification TEXT NOT NULL,
   activation TEXT NOT NULL, settings TEXT NOT NULL, why TEXT NOT NULL, not_others TEXT NOT NULL,
   proposed_by TEXT NOT NULL,
-  state TEXT NOT NULL                  -- todo | in progress | proven | disproven | parked | abandoned
+  state TEXT NOT NULL,                 -- todo | in progress | proven | disproven | parked | abandoned
+  mechanism TEXT NOT NULL DEFAULT ''   -- why it was abandoned or parked, or what disproved it
 ) STRICT;
 
 CREATE TABLE candidates (
@@ -71,3 +73,23 @@ CREATE TABLE decisions (
 ) STRICT;
 
 CREATE TABLE events (id INTEGER PRIMARY KEY, at_s REAL NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL) STRICT;
+
+-- Every call of an agent. The row is written before its program starts, so that a kill loses nothing; tokens and cost
+-- are what the agent's program says of itself (NULL: it did not say), took_s is measured here.
+CREATE TABLE calls (
+  id INTEGER PRIMARY KEY, round INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL,
+  role TEXT NOT NULL,                  -- designer | implementer | reviewer | check
+  agent TEXT NOT NULL, model TEXT NOT NULL DEFAULT '', sandbox TEXT NOT NULL,
+  state TEXT NOT NULL,                 -- running | answered | malformed | timed out | failed | cancelled | killed
+  detail TEXT NOT NULL DEFAULT '', started TEXT NOT NULL, took_s REAL,
+  input_tokens INTEGER, output_tokens INTEGER, cost_usd REAL,
+  transcript TEXT NOT NULL,            -- folder under the run directory: prompt, what it printed
+  reply TEXT,                          -- JSON: the answer, where there was one
+  UNIQUE (round, task, attempt)
+) STRICT;
+
+-- What an agent said. Nothing here is ever used as a measurement.
+CREATE TABLE claims (
+  id INTEGER PRIMARY KEY, call INTEGER NOT NULL REFERENCES calls (id), name TEXT NOT NULL, value TEXT NOT NULL,
+  provenance TEXT NOT NULL CHECK (provenance = 'claimed'), UNIQUE (call, name)
+) STRICT;
