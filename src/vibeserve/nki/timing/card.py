@@ -11,7 +11,7 @@ _MANY_WAITS = 0.25
 
 def lines_of_interest(run: Timed, most: int = 8) -> list[dict[str, Any]]:
     """Kernel lines by the time that they keep an engine busy (seconds, summed over the cores), longest first."""
-    recorder, made = run.recorder, run.schedule
+    recorder, made = run.schedule.recorder, run.schedule
     sums: dict[tuple[Any, str], list[float]] = {}
     for index, (site, plan) in enumerate(zip(recorder.sites, recorder.plans, strict=True)):
         moved = made.moved.get(index) if plan.engine == "dma" else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -81,9 +81,12 @@ class Dependencies:
     """Works out `deps` (for each instruction the earlier ones that it waits for) and `orders` (those that it only starts
     after, being of the same stream). `streams[i]` is the in-order stream of instruction i; `capacity` are the bytes of a
     partition in sbuf and psum; `in_order` says that a compute engine ends its instructions in program order, so that of
-    several on one engine the last is enough to wait for."""
+    several on one engine the last is enough to wait for; `loose` which forms may yet go to another engine."""
 
-    def __init__(self, recorder: Recorder, streams: Sequence[int], capacity: dict[str, int], in_order: bool = True):
+    def __init__(self, recorder: Recorder, streams: Sequence[int], capacity: dict[str, int], in_order: bool = True,
+        loose: Callable[[Plan], bool] = lambda plan: False,
+    ):  # fmt: skip
+        self.loose = loose
         self.recorder, self.streams, self.in_order = recorder, streams, in_order
         self.deps: list[list[int]] = []
         self.orders: dict[int, list[int]] = {}
@@ -93,10 +96,12 @@ class Dependencies:
         self.places: dict[int, Any] = {}  # Places, or the only place so far: (cell, plan, operand, storage, offset)
         self.cells: dict[tuple[int, int, int], Cell] = {}
         self.ends: dict[int, list[int]] = {}
+        last_use = recorder.last_use
         for storage, tile in recorder.tiles.items():
             life = tile.life
             if life[1] and life[6] is None:
-                self.ends.setdefault(life[1] - 1, []).append(storage)
+                last = life[1] - 1 if last_use is None else last_use.get(storage, -1)
+                self.ends.setdefault(last, []).append(storage)
 
     def run(self) -> None:
         """Go through the instructions in program order."""
@@ -151,13 +156,17 @@ class Dependencies:
             if streams[writer] != stream or stream & 15:
                 waits.append(writer)
             elif not self.in_order:
-                self.orders.setdefault(index, []).append(writer)
+                self.orders.setdefault(index, []).append(writer)  # sums: the Tensor Engine's alone
         if cell.readers:
             for reader in cell.readers.values():
                 if streams[reader] != stream:
                     waits.append(reader)
                 elif not self.in_order:
-                    self.orders.setdefault(index, []).append(reader)
+                    loose = self.loose(self.recorder.plans[index]) or self.loose(self.recorder.plans[reader])
+                    if loose:
+                        waits.append(reader)
+                    else:
+                        self.orders.setdefault(index, []).append(reader)
 
     def _read_only(self) -> set[int]:
         """HBM storages that nothing is written to."""

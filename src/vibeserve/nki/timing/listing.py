@@ -10,7 +10,9 @@ import heapq
 from typing import Any
 
 from vibeserve.nki.timing.cost import Cost, MatmulCost
-from vibeserve.nki.timing.schedule import Machine, Schedule
+from vibeserve.nki.timing.ops import Plan
+from vibeserve.nki.timing.rewriting import either_engine
+from vibeserve.nki.timing.schedule import ENGINES, SCALAR, VECTOR, Machine, Schedule
 
 
 class ListScheduler:
@@ -31,6 +33,9 @@ class ListScheduler:
                 self.left[index] += 1
                 self.users[earlier].append(index)
         self.rank = self._ranks()
+        forms = {plan: either_engine(plan) for plan in machine.recorder.forms}
+        self.either = [forms[plan] for plan in machine.recorder.plans]
+        self.choices: dict[Plan, list[tuple[int, Plan]]] = {}
         self.waiting: dict[int, list[tuple[int, int, int]]] = {stream: [] for stream in machine.free}
         self.available: dict[int, list[tuple[int, int, int]]] = {stream: [] for stream in machine.free}
         self.version = dict.fromkeys(machine.free, 0)
@@ -50,7 +55,7 @@ class ListScheduler:
         for index, left in enumerate(self.left):
             if not left:
                 self._offer(index)
-        for stream in self.waiting:
+        for stream in list(self.waiting):
             self._announce(stream)
         while self.events:
             _, stream, version = heapq.heappop(self.events)
@@ -77,7 +82,40 @@ class ListScheduler:
         return rank, index, ready
 
     def _offer(self, index: int) -> None:
+        if self.either[index]:
+            self._choose(index)
         heapq.heappush(self.waiting[self.machine.streams[index]], (self.machine.ready(index), self.rank[index], index))
+
+    def _choose(self, index: int) -> None:
+        """Give a copy to the engine that ends it first, its queue of ready instructions counted; of equal ones to vector."""
+        machine = self.machine
+        recorder, core = machine.recorder, machine.recorder.cores[index]
+        best: tuple[int, int, Plan] | None = None
+        for number, plan in self._choices(recorder.plans[index]):
+            stream = number + 16 * core
+            free = machine.free.setdefault(stream, 0)
+            for _, queued, _ in self.available.setdefault(stream, []):
+                free += _length(machine.cost(recorder.plans[queued]))
+            for _, _, queued in self.waiting.setdefault(stream, []):
+                free += _length(machine.cost(recorder.plans[queued]))
+            self.version.setdefault(stream, 0)
+            machine.streams[index], machine.kinds[index] = stream, number
+            ends = max(free, machine.ready(index)) + _length(machine.cost(plan))
+            if best is None or ends < best[0]:
+                best = (ends, stream, plan)
+        assert best is not None
+        machine.streams[index], machine.kinds[index] = best[1], best[1] & 15
+        recorder.plans[index] = best[2]
+
+    def _choices(self, plan: Plan) -> list[tuple[int, Plan]]:
+        found = self.choices.get(plan)
+        if found is None:
+            made = self.machine.recorder.make
+            found = [(n, made(plan.opcode, ENGINES[n], plan.operands, plan.params)) for n in (VECTOR, SCALAR)]
+            self.machine.costs += [None] * 2
+            self.machine.special += [False] * 2
+            self.choices[plan] = found
+        return found
 
     def _announce(self, stream: int) -> None:
         """Put the stream's next start among the events (older ones of it do not count any more)."""

@@ -44,6 +44,7 @@ class Recorder(Observer):
         self.hbm: dict[int, Operand] = {}
         self.written_hbm: set[int] = set()
         self.ordered: dict[int, int] = {}
+        self.last_use: dict[int, int] | None = None  # by storage, where it is not what the tiles' lives say
         self.session: Session | None = None
         self.others: tuple[Observer, ...] = ()
         self._places: dict[Any, Place] = {}
@@ -171,7 +172,7 @@ class Recorder(Observer):
         )  # fmt: skip
         plan = self.known.get(key)
         if plan is None:
-            plan = self.known[key] = self._make(spec.name, engine, tuple(operands), params)
+            plan = self.known[key] = self.make(spec.name, engine, tuple(operands), params)
         self._append(core, plan, tuple([n for o in operands for n in (o.storage, o.offset)]))
 
     def _append(self, core: Core, plan: Plan, places: tuple[int, ...]) -> None:
@@ -207,9 +208,10 @@ class Recorder(Observer):
         for param, value in zip(spec.params, args, strict=True):
             if type(value) is not NkiTensor and param != "name" and value is not spec.defaults.get(param, Observer):
                 params[param] = value
-        return self._make(spec.name, engine, tuple(operands), params)
+        return self.make(spec.name, engine, tuple(operands), params)
 
-    def _make(self, opcode: str, engine: str, operands: tuple[Operand, ...], params: dict[str, Any]) -> Plan:
+    def make(self, opcode: str, engine: str, operands: tuple[Operand, ...], params: dict[str, Any]) -> Plan:
+        """A new plan."""
         extents = []
         for found in operands:
             extent = (found.shape, found.strides, found.itemsize, found.region)

@@ -21,6 +21,7 @@ from vibeserve.nki.timing.deps import QUEUES_FROM, Dependencies
 from vibeserve.nki.timing.listing import ListScheduler
 from vibeserve.nki.timing.ops import Ops
 from vibeserve.nki.timing.recorder import Recorder
+from vibeserve.nki.timing.rewriting import either_engine, share_copies
 from vibeserve.nki.timing.schedule import LIST, PROGRAM, QUEUES, Machine, Schedule, Scheduler, streams_of
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
@@ -43,7 +44,7 @@ class Timed:
     @property
     def ops(self) -> Ops:
         """The instructions in program order."""
-        return Ops(self.recorder, self.schedule)
+        return Ops(self.schedule.recorder, self.schedule)
 
     @property
     def latency_s(self) -> float:
@@ -155,8 +156,10 @@ def schedule(recorder: Recorder, constants: params.Params, mode: str = PROGRAM) 
     session = recorder.session
     assert session is not None
     capacity = {"sbuf": session.target.sbuf_usable_per_partition, "psum": session.target.psum_per_partition}
+    if mode == LIST:
+        recorder = share_copies(recorder)
     streams = streams_of(recorder)
-    found = Dependencies(recorder, streams, capacity, mode == PROGRAM)
+    found = Dependencies(recorder, streams, capacity, mode == PROGRAM, either_engine)
     found.run()
     machine = Machine(recorder, streams, found.deps, constants, session.target.number)
     if mode == LIST:
@@ -174,7 +177,7 @@ def busy_s(timed_run: Timed) -> dict[str, float]:
     import numpy as np
 
     made = timed_run.schedule
-    streams = np.array(streams_of(timed_run.recorder), np.int64)
+    streams = np.array(made.streams, np.int64)
     start, end = np.array(made.start, np.int64), np.array(made.end, np.int64)
     kinds = streams & 15
     first, last = start.copy(), end.copy()
@@ -188,9 +191,7 @@ def busy_s(timed_run: Timed) -> dict[str, float]:
         mine = streams >> 4 == core
         for name, numbers in triggers.items():
             chosen = mine & np.isin(kinds, numbers)
-            loads = [
-                (a, b) for index, a, b in made.tables if name == "scalar" and timed_run.recorder.cores[index] == core
-            ]
+            loads = [(a, b) for index, a, b in made.tables if name == "scalar" and made.recorder.cores[index] == core]
             begins = np.concatenate([start[chosen], np.array([a for a, _ in loads], np.int64)])
             ends = np.concatenate([end[chosen], np.array([b for _, b in loads], np.int64)])
             found[name] += _union_ps(begins, ends) * 1e-12 / timed_run.lnc
@@ -214,7 +215,7 @@ def _union_ps(start: Any, end: Any) -> int:
 
 def document(timed_run: Timed) -> dict[str, Any]:
     """The figures of `nki simulate --timing` (units in the names; FLOPs are matmuls that are no transposes)."""
-    plans = timed_run.recorder.plans
+    plans = timed_run.schedule.recorder.plans
     flops, transposes = sum(plan.flops for plan in plans), sum(plan.transpose_flops for plan in plans)
     read, written = sum(plan.hbm_read for plan in plans), sum(plan.hbm_write for plan in plans)
     latency = timed_run.latency_s

@@ -7,7 +7,7 @@ to whoever comes first in time, ties by stream and program order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,8 +51,11 @@ class Moved:
 class Schedule:
     """The result, in ps by instruction; `tables` the loads of function tables as (instruction that needs it, begin, end);
     `moved` the transfers; `warm` the PE's changes of clock as (ps, core, full
-    clock); `deps` what each instruction waited for."""
+    clock); `deps` what each instruction waited for, `streams` the number of its stream. `recorder` holds the instructions that
+    these times are of: as recorded, or as a compiler has rewritten them."""
 
+    recorder: Recorder
+    streams: list[int]
     start: list[int]
     end: list[int]
     done: list[int]
@@ -127,12 +130,10 @@ def streams_of(recorder: Recorder) -> list[int]:
 class Machine:
     """Engines, queues and memory as they stand; `commit` puts one instruction on them."""
 
-    def __init__(
-        self, recorder: Recorder, streams: Sequence[int], deps: list[list[int]], params: Params, generation: int
-    ):
+    def __init__(self, recorder: Recorder, streams: list[int], deps: list[list[int]], params: Params, generation: int):
         self.recorder, self.streams, self.params, self.generation = recorder, streams, params, generation
         size = len(recorder.plans)
-        self.schedule = Schedule([0] * size, [0] * size, [-1] * size, [0] * size, deps)
+        self.schedule = Schedule(recorder, streams, [0] * size, [0] * size, [-1] * size, [0] * size, deps)
         self.free = dict.fromkeys(streams, 0)
         self.clocks = {core: _Clock(params, core, self.schedule) for core in set(recorder.cores)}
         self.dma_even: dict[int, int] = {}  # when all DMA engines of a core are free, -1 where they differ
