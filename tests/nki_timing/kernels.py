@@ -79,3 +79,20 @@ def copy_rows(x):
         nisa.dma_copy(dst=tile, src=x[row : row + 128, 0 : x.shape[1]])
         nisa.dma_copy(dst=out[row : row + 128, 0 : x.shape[1]], src=tile)
     return out
+
+
+@nki.jit
+def too_many_tiles(x, count=8):
+    """Loads `count` tiles, then uses them in the same order, twice: all are alive at once."""
+    width = x.shape[1]
+    out = nl.ndarray((count * 128, width), dtype=x.dtype, buffer=nl.shared_hbm)
+    tiles = []
+    for _ in range(count):
+        tiles.append(nl.ndarray((128, width), dtype=x.dtype, buffer=nl.sbuf))
+        nisa.dma_copy(dst=tiles[-1], src=x[0:128, 0:width])
+    for _ in range(2):
+        for tile in tiles:
+            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+    for i in range(count):
+        nisa.dma_copy(dst=out[i * 128 : i * 128 + 128, 0:width], src=tiles[i])
+    return out

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from vibeserve import nki, profiles
 from vibeserve.base.errors import InputError
 from vibeserve.nki import running
+from vibeserve.nki.errors import KernelError
 from vibeserve.nki.timing import document, params, run, tables
 from vibeserve.nki.timing.deps import BARRIERS
 from vibeserve.nki.timing.ops import Box
@@ -168,6 +169,31 @@ def test_the_profile_has_its_tables_and_lines(tmp_path):
     kinds = {row["variable_name"]: row["type"] for row in stored.table("TensorInfo").to_pylist()}
     assert sorted(kinds.values()) == ["IN", "OUT"]
     assert stored.first("Metadata")["is_simulation"] is True
+
+
+@pytest.mark.parametrize("shape_only", [False, True])
+def test_tiles_that_do_not_fit_are_an_error_or_spill(shape_only):
+    x = np.zeros((128, 8192), np.float32)  # 32 KiB of a partition: six fit into a trn2's SBUF
+    with pytest.raises(KernelError, match="alive at once"):
+        timed("too_many_tiles", x, shape_only=shape_only)
+    fits = timed("too_many_tiles", x, 6, shape_only=shape_only, allow_spill=True)
+    assert document(fits)["spill_save_bytes"] == document(fits)["spill_reload_bytes"] == 0
+    found = timed("too_many_tiles", x, shape_only=shape_only, allow_spill=True)
+    figures = document(found)
+    assert figures["spill_save_bytes"] >= 2 * x.nbytes
+    assert figures["spill_reload_bytes"] >= figures["spill_save_bytes"]
+    assert figures["hbm_read_bytes"] == 8 * x.nbytes + figures["spill_reload_bytes"]
+    assert figures["hbm_write_bytes"] == 8 * x.nbytes + figures["spill_save_bytes"]
+    rows = tables.profile(found, "spills").table("Instruction").to_pylist()
+    assert sum(row["spill_save_bytes"] for row in rows) == figures["spill_save_bytes"]
+    live: dict[int, int] = {}
+    last = {storage: op.index for op in found.ops for storage in {o.storage for o in op.operands if o.region == "sbuf"}}
+    for op in found.ops:  # what is resident at any time fits
+        for operand in op.operands:
+            if operand.region == "sbuf":
+                live[operand.storage] = operand.free_bytes
+        assert sum(live.values()) <= found.target.sbuf_usable_per_partition
+        live = {storage: size for storage, size in live.items() if last[storage] > op.index}
 
 
 def test_hardware_flops_count_both_passes_of_fp32():

@@ -28,6 +28,9 @@ def simulate(
     shape_only: Annotated[
         bool, typer.Option("--shape-only", help="Leave the arithmetic out: for big shapes. The values mean nothing.")
     ] = False,
+    allow_spill: Annotated[
+        bool, typer.Option("--allow-spill", help="Tiles that do not fit into SBUF go to HBM and back, in the profile.")
+    ] = False,
     timing_params: Annotated[
         Path | None, typer.Option("--timing-params", help="A TOML file of constants that take the places of ours.")
     ] = None,
@@ -45,7 +48,7 @@ def simulate(
     if timing or profile:
         model = {
             "mode": schedule, "shape_only": shape_only, "override": timing_params, "data_path": data_path,
-            "sensitivity": sensitivity,
+            "sensitivity": sensitivity, "allow_spill": allow_spill,
         }  # fmt: skip
     try:
         report = simulate_case(

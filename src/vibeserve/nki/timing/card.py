@@ -79,6 +79,14 @@ def advice(run: Timed, found: dict[str, Any]) -> list[str]:
     return said
 
 
+def _spills(found: dict[str, Any]) -> list[str]:
+    if not found.get("spill_save_bytes") and not found.get("spill_reload_bytes"):
+        return []
+    return [
+        f"spills       {found['spill_save_bytes']:,} B saved, {found['spill_reload_bytes']:,} B loaded again (in the HBM bytes)"
+    ]
+
+
 def text(found: dict[str, Any]) -> list[str]:
     """The card as lines of text, from the document of `nki simulate --timing`."""
     share = found["mfu"]
@@ -86,6 +94,7 @@ def text(found: dict[str, Any]) -> list[str]:
         f"latency      {found['latency_s'] * 1e6:,.1f} µs (simulated; not verified on hardware; schedule: {found['schedule']})",
         f"work         {found['flops']:,} FLOP of matmuls, {found['transpose_flops']:,} of transposes",
         f"HBM          {found['hbm_read_bytes']:,} B read, {found['hbm_write_bytes']:,} B written",
+        *_spills(found),
         f"intensity    {found['intensity']:,.1f} FLOP/B" if found["intensity"] is not None else "intensity    –",
         f"MFU          {share:.1%} of the bf16 peak of the cores used" if share is not None else "MFU          –",
         "engines      " + ", ".join(f"{name} {row['utilization']:.0%}" for name, row in found["engines"].items()),

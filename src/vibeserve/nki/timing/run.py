@@ -23,6 +23,7 @@ from vibeserve.nki.timing.ops import Ops
 from vibeserve.nki.timing.recorder import Recorder
 from vibeserve.nki.timing.rewriting import either_engine, share_copies
 from vibeserve.nki.timing.schedule import LIST, PROGRAM, QUEUES, Machine, Schedule, Scheduler, streams_of
+from vibeserve.nki.timing.spilling import RELOAD, SAVE, kind_of, spilled
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 
@@ -82,6 +83,7 @@ def timed(
     lnc: int | None = None,
     mode: str = PROGRAM,
     shape_only: bool = False,
+    allow_spill: bool = False,
     override: Path | None = None,
     observers: Sequence[Observer] = (),
     **options: Any,
@@ -90,12 +92,13 @@ def timed(
 
     `mode` is "program" (each engine in program order) or "list" (independent instructions may pass). With `shape_only`
     the arithmetic is left out and the result means nothing; a kernel whose control flow depends on data is then run in
-    full, and `Timed.shape_only` is False. `override` is a file of constants (see `params.load`).
+    full, and `Timed.shape_only` is False. With `allow_spill` tiles that do not fit into SBUF go to HBM and back (see `spilling`)
+    where that is else an error. `override` is a file of constants (see `params.load`).
     """
     if mode not in (PROGRAM, LIST):
         raise InputError(f"schedule {mode!r}", hint=f"{PROGRAM} or {LIST}")
     with _no_collection():
-        return _timed(kernel, args, kwargs, target, lnc, mode, shape_only, override, observers, options)
+        return _timed(kernel, args, kwargs, target, lnc, mode, shape_only, allow_spill, override, observers, options)
 
 
 @contextmanager
@@ -118,11 +121,12 @@ def _timed(
     lnc: int | None,
     mode: str,
     shape_only: bool,
+    allow_spill: bool,
     override: Path | None,
     observers: Sequence[Observer],
     options: dict[str, Any],
 ) -> tuple[Any, Timed]:
-    recorder, peaks = Recorder(), _Peaks()
+    recorder, peaks = Recorder(allow_spill), _Peaks()
     made = kernels.as_kernel(kernel)
 
     def run(without_values: bool) -> Any:
@@ -156,6 +160,8 @@ def schedule(recorder: Recorder, constants: params.Params, mode: str = PROGRAM) 
     session = recorder.session
     assert session is not None
     capacity = {"sbuf": session.target.sbuf_usable_per_partition, "psum": session.target.psum_per_partition}
+    if recorder.allow_spill:
+        recorder = spilled(recorder, capacity["sbuf"])
     if mode == LIST:
         recorder = share_copies(recorder)
     streams = streams_of(recorder)
@@ -239,6 +245,9 @@ def document(timed_run: Timed) -> dict[str, Any]:
         "shape_only": timed_run.shape_only,
         "provenance": "simulated; not verified on hardware",
     }
+    if timed_run.recorder.allow_spill:
+        found["spill_save_bytes"] = sum(plan.hbm_write for plan in plans if kind_of(plan) == SAVE)
+        found["spill_reload_bytes"] = sum(plan.hbm_read for plan in plans if kind_of(plan) == RELOAD)
     if found["intensity"] is None:
         found["intensity_reason"] = "no byte crosses HBM"
     if found["mfu"] is None:

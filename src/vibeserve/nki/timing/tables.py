@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from vibeserve.nki.observe import Operand
 from vibeserve.nki.timing.ops import Op, free_elements, is_transpose, opcode_of, role
 from vibeserve.nki.timing.run import Timed
+from vibeserve.nki.timing.spilling import RELOAD, SAVE, kind_of
 from vibeserve.nki.timing.transfers import QUEUES
 from vibeserve.profiles import schema
 from vibeserve.profiles.profile import Profile
@@ -82,8 +83,8 @@ def _base(op: Op, timed: Timed, start_ns: int) -> dict[str, Any]:
         "sbuf_write_bytes": _partition_bytes(op, "sbuf", True),
         "psum_read_bytes": _partition_bytes(op, "psum", False),
         "psum_write_bytes": _partition_bytes(op, "psum", True),
-        "spill_save_bytes": 0,
-        "spill_reload_bytes": 0,
+        "spill_save_bytes": op.hbm_write if kind_of(op.plan) == SAVE else 0,
+        "spill_reload_bytes": op.hbm_read if kind_of(op.plan) == RELOAD else 0,
     }
 
 
