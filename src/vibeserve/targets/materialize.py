@@ -233,7 +233,7 @@ def _manifest(found: Found, source: str, bundle: Bundle, folder: Path) -> dict[s
 
 def _fill(found: Found, destination: Path, trusted: bool, note: Callable[[str], None]) -> None:
     if not found.needs_conversion:
-        # Safetensors are used as they lie: a link costs nothing, and the manifest notices when one changes.
+        # Safetensors, ONNX and CTranslate2 are used as they lie: a link costs nothing, and the manifest notices when one changes.
         for name in (*found.files, *(found.code if trusted else ())):
             (destination / name).symlink_to((found.root / name).resolve())
         return

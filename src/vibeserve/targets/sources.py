@@ -43,6 +43,7 @@ class Found:
     files: tuple[str, ...]
     checksum: str
     code: tuple[str, ...] = ()
+    as_it_lies: bool = False
 
     @property
     def gguf(self) -> Path | None:
@@ -51,8 +52,8 @@ class Found:
 
     @property
     def needs_conversion(self) -> bool:
-        """Whether it is something else than safetensors."""
-        return not any(name.endswith(".safetensors") for name in self.files)
+        """Whether it is something that must become safetensors first: GGUF and PyTorch weights of text models."""
+        return not self.as_it_lies and not any(name.endswith(".safetensors") for name in self.files)
 
 
 def sha256_file(path: Path) -> str:
@@ -96,12 +97,18 @@ def checkpoint(source: str, root: Path) -> Found:
             names = sorted([*names, *heavy])
         elif len(ggufs) == 1:
             return Found(source, root, (ggufs[0],), sha256_file(root / ggufs[0]))
+        elif onnx := tuple(sorted(found.name for found in root.glob("*.onnx*"))):
+            return as_it_lies(source, root, onnx)
+        elif (root / "model.bin").is_file():  # CTranslate2
+            return as_it_lies(
+                source, root, tuple(sorted(f.name for f in root.iterdir() if f.suffix in (".bin", ".json", ".txt")))
+            )
         elif ggufs:
             raise UnavailableError(
                 f"{root} holds {len(ggufs)} GGUF files", hint=f"name one of them: file:{root / ggufs[0]}"
             )
         else:
-            raise UnavailableError(f"{root} holds no weights (no .safetensors, .bin or .gguf)")
+            raise UnavailableError(f"{root} holds no weights (no .safetensors, .bin, .gguf or .onnx)")
     if "config.json" not in names:
         raise UnavailableError(f"{root} has no config.json")
     code = tuple(sorted(found.name for found in root.glob("*.py")))
@@ -109,6 +116,14 @@ def checkpoint(source: str, root: Path) -> Found:
     for name in names:
         digest.update(f"{name}\0{sha256_file(root / name)}\n".encode())
     return Found(source, root, tuple(names), digest.hexdigest(), code)
+
+
+def as_it_lies(source: str, root: Path, names: tuple[str, ...]) -> Found:
+    """Files that a runtime reads as they are (ONNX, CTranslate2): no config of transformers, nothing to convert."""
+    digest = hashlib.sha256()
+    for name in names:
+        digest.update(f"{name}\0{sha256_file(root / name)}\n".encode())
+    return Found(source, root, names, digest.hexdigest(), as_it_lies=True)
 
 
 def _from_package(source: str) -> Found:
@@ -124,9 +139,18 @@ def _from_package(source: str) -> Found:
         raise UnavailableError(f"package {package} is not installed", hint=pip) from None
     if version and distribution.version != version:
         raise UnavailableError(f"package {package} is {distribution.version}, not {version}", hint=pip)
+    files = [str(entry) for entry in distribution.files or ()]
+    if wanted.endswith("/"):
+        inside = sorted(name for name in files if f"/{name}".rpartition("/")[0].endswith(f"/{wanted}".rstrip("/")))
+        if not inside:
+            raise UnavailableError(f"package {package} {distribution.version} has no folder {wanted}", hint=pip)
+        root = Path(str(distribution.locate_file(inside[0]))).parent.resolve()
+        return as_it_lies(source, root, tuple(Path(name).name for name in inside if not name.endswith((".py", ".pyc"))))
     for entry in distribution.files or ():
         if entry.name == wanted or str(entry).endswith(f"/{wanted}"):
             path = Path(str(distribution.locate_file(entry)))
+            if path.is_file() and path.suffix == ".onnx":
+                return as_it_lies(source, path.parent.resolve(), (path.name,))
             if path.is_file():
                 return Found(source, path.parent.resolve(), (path.name,), sha256_file(path))
     raise UnavailableError(f"package {package} {distribution.version} has no file {wanted}", hint=pip)
