@@ -89,6 +89,9 @@ def _documentation() -> Iterator[tuple[str, str]]:
     for group, rows in sorted(groups.items()):
         parts += [f"## {group}", "\n".join(["| to | use | mind |", "|---|---|---|", *rows])]
     yield "references/indices/task-routing.md", _joined(parts)
+    parts = ["# Tables", "`vibeserve docs search WORDS` finds these too."]
+    parts += [f"## {table.title}\n\n{table.markdown()}" for table in knowledge.all_tables()]
+    yield "references/tables.md", _joined(parts)
     kinds: dict[str, list[str]] = {}
     for page in knowledge.built_in():
         kinds.setdefault(page.kind, []).append(page.title)

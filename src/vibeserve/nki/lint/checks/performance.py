@@ -153,14 +153,21 @@ def unfused_activation(source: Source) -> Iterator[Hit]:
 
 
 def _statement_before(source: Source, call: ast.Call) -> ast.Call | None:
+    """The call right before a call, allocations between left out."""
     statement = source.parent(call)
     block = source.parent(statement) if statement is not None else None
     body = getattr(block, "body", [])
-    if statement in body and body.index(statement) > 0:
-        before = body[body.index(statement) - 1]
+    earlier = body[: body.index(statement)] if statement in body else []
+    for before in reversed(earlier):
         if isinstance(before, ast.Expr) and isinstance(before.value, ast.Call):
             return before.value
+        if not (isinstance(before, ast.Assign) and _allocates(source, before.value)):
+            return None
     return None
+
+
+def _allocates(source: Source, value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and source.resolve(value.func) == "nki.language.ndarray"
 
 
 @check
