@@ -12,12 +12,13 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "nki-coverage.md"
+TESTS = ("tests/nki", "tests/nki_lib")
 RAISES = {"nki.compiler.kernel_builder.compile_kernel": "raises 'not simulated yet' (it needs the device's compiler)"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One name: whether it is there, and whether a test of tests/nki uses it."""
+    """One name: whether it is there, and whether a test of tests/nki or tests/nki_lib uses it."""
 
     module: str
     kind: str
@@ -59,9 +60,8 @@ def rows() -> list[Row]:
     import vibeserve.nki.shim  # noqa: F401
 
     table = tomllib.loads((ROOT / "src/vibeserve/nki/data/symbols.toml").read_text(encoding="utf-8"))
-    words = set(
-        re.findall(r"\w+", "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests/nki").rglob("*.py")))
-    )
+    files = [path for folder in TESTS for path in sorted((ROOT / folder).rglob("*")) if path.suffix in (".py", ".toml")]
+    words = set(re.findall(r"\w+", "\n".join(path.read_text(encoding="utf-8") for path in files)))
     return [
         Row(module, kind, name, state(module, kind, name), name.split(".")[-1] in words)
         for module, kinds in table.items()
@@ -79,7 +79,7 @@ def page(found: list[Row]) -> str:
         "",
         "Made by `tools/nki_coverage.py` out of `src/vibeserve/nki/data/symbols.toml` and what the package holds; not edited by hand.",
         "",
-        f"{there} of {len(found)} names are simulated; {tested} appear in a test of `tests/nki`.",
+        f"{there} of {len(found)} names are simulated; {tested} appear in a test of `tests/nki` or `tests/nki_lib`.",
         "",
         "| module | kind | listed | simulated | in tests |",
         "|---|---|---|---|---|",

@@ -37,7 +37,7 @@ def array(tensor: NkiTensor) -> np.ndarray:
         offset = moved(tensor)
     try:
         found = np.ndarray(
-            tensor.shape, held.dtype, tensor.storage.data, offset * size, tuple([s * size for s in tensor.strides])
+            tensor.shape, held.stored, tensor.storage.data, offset * size, tuple([s * size for s in tensor.strides])
         )
     except (ValueError, TypeError):
         raise KernelError(
@@ -77,7 +77,7 @@ def table(tensor: NkiTensor, flat: np.ndarray, itemsize: int) -> tuple[np.ndarra
     fits = (total - 1 - reach - tensor.offset) // step + 1 if step else rows.limit
     count = max(0, min(rows.limit, fits))
     held = tensor.held()
-    dtype = held.dtype if flat.dtype == np.uint8 else flat.dtype
+    dtype = held.stored if flat.dtype == np.uint8 else flat.dtype
     strides = tuple(stride * itemsize for stride in (step, *tensor.strides[1:]))
     view = np.ndarray((count, *tensor.shape[1:]), dtype, flat, tensor.offset * itemsize, strides)
     return view, numbers, (numbers >= 0) & (numbers < count)
@@ -156,7 +156,7 @@ def read_f32(tensor: NkiTensor) -> np.ndarray:
 def write(tensor: NkiTensor, values: np.ndarray, *, skip: bool = False) -> None:
     """Write values through a view: raw where they have the dtype of the bytes, else rounded from float32."""
     held = tensor.held()
-    if values.dtype != held.dtype:
+    if values.dtype != held.stored:
         values = from_f32(to_f32(values), held)
     elif held is tfloat32:
         values = round_tf32(values)

@@ -118,7 +118,7 @@ class Inputs:
     def write_back(self) -> None:
         """Put what the kernel wrote into copies of its arguments where it belongs."""
         for value, array, before, storage in self.back:
-            now = storage.data.view(storage.held.dtype).reshape(array.shape)
+            now = storage.data.view(storage.held.stored).reshape(array.shape)
             if before is not None and np.array_equal(now.view(np.uint8), before.view(np.uint8)):
                 continue
             values = now.astype(array.dtype) if now.dtype != array.dtype else now

@@ -1,7 +1,8 @@
 """The element types of the language, and how values become them.
 
-A `DType` equals and hashes like the NumPy dtype that holds it, and NumPy takes it wherever it takes a dtype; only
-`tfloat32` and the packed x4 types differ from their storage (float32, and unsigned integers).
+A `DType` equals and hashes like the NumPy dtype made from it, in both directions, and NumPy takes it wherever it takes a
+dtype. `tfloat32` and the packed x4 types are float32 and unsigned integers to NumPy, `bool_` is bool; among themselves
+all element types differ.
 """
 
 from __future__ import annotations
@@ -15,16 +16,30 @@ FP32_MIN = float(np.finfo(np.float32).min)
 
 
 class DType:
-    """One element type: its name, the NumPy dtype that stores it, its size, and its kind.
+    """One element type: its name, its NumPy dtype, its size, and its kind.
 
+    `dtype` is what NumPy takes it for, and `stored` what its bytes are held as (uint8 for `bool_`, else the same);
     `kind` is "float", "int", "uint" or "packed"; `lanes` is the number of values that one element packs.
     """
 
-    __slots__ = ("_hash", "dtype", "is_float", "is_int", "itemsize", "kind", "lane", "lanes", "low_precision", "name")
+    __slots__ = (
+        "_hash",
+        "dtype",
+        "is_float",
+        "is_int",
+        "itemsize",
+        "kind",
+        "lane",
+        "lanes",
+        "low_precision",
+        "name",
+        "stored",
+    )
 
-    def __init__(self, name: str, storage: Any, kind: str, *, lanes: int = 1, lane: Any = None, alias: bool = True):
+    def __init__(self, name: str, storage: Any, kind: str, *, lanes: int = 1, lane: Any = None, face: Any = None):
         self.name = name
-        self.dtype = np.dtype(storage)
+        self.stored = np.dtype(storage)
+        self.dtype = self.stored if face is None else np.dtype(face)
         self.itemsize = self.dtype.itemsize
         self.kind = kind
         self.lanes = lanes
@@ -32,7 +47,7 @@ class DType:
         self.is_float = kind == "float"
         self.is_int = kind in ("int", "uint")
         self.low_precision = self.is_float and self.itemsize < 4
-        self._hash = hash(self.dtype) if alias else hash(name)
+        self._hash = hash(self.dtype)
 
     @property
     def __name__(self) -> str:
@@ -56,8 +71,11 @@ class DType:
             return True
         if isinstance(other, DType):
             return False
-        found = resolve(other, strict=False)
-        return found is self
+        if isinstance(other, np.dtype):
+            return bool(self.dtype == other)
+        if isinstance(other, type):
+            return other is self.dtype.type or (other is bool and self.dtype == np.bool_)
+        return resolve(other, strict=False) is self
 
     def __hash__(self) -> int:
         return self._hash
@@ -77,7 +95,7 @@ class DType:
         return self
 
 
-bool_ = DType("bool_", np.uint8, "uint", alias=False)
+bool_ = DType("bool_", np.uint8, "uint", face=np.bool_)
 int8 = DType("int8", np.int8, "int")
 int16 = DType("int16", np.int16, "int")
 int32 = DType("int32", np.int32, "int")
@@ -87,14 +105,14 @@ uint32 = DType("uint32", np.uint32, "uint")
 float16 = DType("float16", np.float16, "float")
 float32 = DType("float32", np.float32, "float")
 bfloat16 = DType("bfloat16", ml_dtypes.bfloat16, "float")
-tfloat32 = DType("tfloat32", np.float32, "float", alias=False)
+tfloat32 = DType("tfloat32", np.float32, "float")
 float8_e4m3 = DType("float8_e4m3", ml_dtypes.float8_e4m3, "float")
 float8_e4m3fn = DType("float8_e4m3fn", ml_dtypes.float8_e4m3fn, "float")
 float8_e5m2 = DType("float8_e5m2", ml_dtypes.float8_e5m2, "float")
 float8_e8m0fnu = DType("float8_e8m0fnu", ml_dtypes.float8_e8m0fnu, "float")
-float8_e5m2_x4 = DType("float8_e5m2_x4", np.uint32, "packed", lanes=4, lane=ml_dtypes.float8_e5m2, alias=False)
-float8_e4m3fn_x4 = DType("float8_e4m3fn_x4", np.uint32, "packed", lanes=4, lane=ml_dtypes.float8_e4m3fn, alias=False)
-float4_e2m1fn_x4 = DType("float4_e2m1fn_x4", np.uint16, "packed", lanes=4, lane=ml_dtypes.float4_e2m1fn, alias=False)
+float8_e5m2_x4 = DType("float8_e5m2_x4", np.uint32, "packed", lanes=4, lane=ml_dtypes.float8_e5m2)
+float8_e4m3fn_x4 = DType("float8_e4m3fn_x4", np.uint32, "packed", lanes=4, lane=ml_dtypes.float8_e4m3fn)
+float4_e2m1fn_x4 = DType("float4_e2m1fn_x4", np.uint16, "packed", lanes=4, lane=ml_dtypes.float4_e2m1fn)
 
 ALL: tuple[DType, ...] = (
     bool_, int8, int16, int32, uint8, uint16, uint32, float16, float32, bfloat16, tfloat32,
@@ -108,7 +126,7 @@ _BY_NAME: dict[str, DType] = {dtype.name: dtype for dtype in ALL} | {
     "fp8_e4m3": float8_e4m3, "fp8_e5m2": float8_e5m2, "float8e4": float8_e4m3, "float8e5": float8_e5m2,
 }  # fmt: skip
 _BY_NUMPY: dict[np.dtype, DType] = {
-    dtype.dtype: dtype for dtype in ALL if dtype.name not in ("bool_", "tfloat32") and dtype.kind != "packed"
+    dtype.stored: dtype for dtype in ALL if dtype.name not in ("bool_", "tfloat32") and dtype.kind != "packed"
 } | {np.dtype(np.bool_): bool_}
 
 
@@ -165,17 +183,17 @@ def from_f32(values: np.ndarray, dtype: DType) -> np.ndarray:
     if dtype is tfloat32:
         return round_tf32(values)
     if dtype.is_float:
-        return values.astype(dtype.dtype)
+        return values.astype(dtype.stored)
     if dtype.is_int:
-        info = np.iinfo(dtype.dtype)
+        info = np.iinfo(dtype.stored)
         whole = np.rint(values.astype(np.float64))
-        return np.nan_to_num(np.clip(whole, info.min, info.max), nan=0.0).astype(dtype.dtype)
+        return np.nan_to_num(np.clip(whole, info.min, info.max), nan=0.0).astype(dtype.stored)
     raise TypeError(f"{dtype} is never cast")
 
 
 def convert(values: np.ndarray, source: DType, target: DType) -> np.ndarray:
     """A copy of `values` from one element type to another: bits kept where the types are equal, else through float32."""
-    if source is target or source.dtype == target.dtype == np.uint8:
+    if source is target or source.stored == target.stored == np.uint8:
         return values
     if source.kind == "packed" or target.kind == "packed":
         raise TypeError(f"{source} to {target}: packed types are never cast")

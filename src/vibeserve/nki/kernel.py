@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
+import importlib
 import inspect
 import itertools
 import math
 import os
 import re
+import sys
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -32,7 +35,7 @@ class Kernel:
     """A function run as a kernel. Called inside another kernel it is inlined; `kernel[lnc]` sets the launch grid."""
 
     def __init__(self, func: Callable[..., Any], grid: tuple[int, ...] | None = None, schedule: Any = ()):
-        functools.update_wrapper(self, func)
+        _dress(self, func)
         self.func = func
         self.grid = grid
         self.schedule = schedule
@@ -59,26 +62,101 @@ class Kernel:
         return self if instance is None else types.MethodType(self, instance)
 
     def __repr__(self) -> str:
-        return f"<nki kernel {self.__name__}>"  # type: ignore[attr-defined]
+        grid = "" if self.grid is None else f"[{', '.join(map(str, self.grid))}]"
+        return f"<nki kernel {name_of(self.func)}{grid}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Kernel):
+            return NotImplemented
+        return (self.func, self.grid, self.schedule) == (other.func, other.grid, other.schedule)
+
+    def __hash__(self) -> int:
+        return hash((id(self.func), self.grid))
+
+    def __copy__(self) -> Kernel:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Kernel:
+        return self
+
+    def __reduce__(self) -> Any:
+        module, name = getattr(self.func, "__module__", None), getattr(self.func, "__qualname__", "")
+        if module is not None and getattr(_find(module, name), "func", None) is self.func:
+            return (_named, (module, name, self.grid, self.schedule))  # the function's name leads to its kernel
+        return (Kernel, (self.func, self.grid, self.schedule))
+
+
+def _dress(target: Any, func: Callable[..., Any]) -> None:
+    """Give `target` the name, text and signature of `func`, also where that is a partial or an object that is called."""
+    functools.update_wrapper(target, func)
+    inner = _without_partial(func)
+    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        source = inner if hasattr(inner, "__name__") or name in ("__module__", "__doc__") else type(inner)
+        setattr(target, name, getattr(source, name, None))
+
+
+def name_of(func: Any) -> str:
+    """The name of a function, a partial of one, or an object that is called."""
+    func = _without_partial(func)
+    return getattr(func, "__name__", None) or type(func).__name__
+
+
+def _without_partial(func: Any) -> Any:
+    while isinstance(func, functools.partial):
+        func = func.func
+    return func
+
+
+def _find(module: str, qualified: str) -> Any:
+    found: Any = sys.modules.get(module)
+    for part in qualified.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _named(module: str, qualified: str, grid: tuple[int, ...] | None, schedule: Any) -> Kernel:
+    """A kernel out of its place in a module, for pickles."""
+    importlib.import_module(module)
+    found: Kernel = _find(module, qualified)
+    return found if (found.grid, found.schedule) == (grid, schedule) else Kernel(found.func, grid, schedule)
+
+
+# What `nki.jit` has taken in one version or another; none of it changes a value.
+_JIT_OPTIONS = ("mode", "debug_kernel", "show_compiler_tb", "experimental_flags", "enable_out_of_bound_check")
 
 
 def jit(fn: Any = None, **kwargs: Any) -> Any:
-    """Make a kernel of a function: `@nki.jit` or `@nki.jit()`."""
+    """Make a kernel of a function: `@nki.jit` or `@nki.jit()`.
+
+    The compiler's options (`mode`, `debug_kernel`, `show_compiler_tb`, `experimental_flags`,
+    `enable_out_of_bound_check`) are taken and have no effect here; any other keyword is a KernelError.
+    """
     if "platform_target" in kwargs:
         raise KernelError(
             "nki.jit(platform_target=...)", code="B2-PLATFORM", rule="removed in 0.3.0",
             fix=f"set {targets.TARGET_VARIABLE}={kwargs['platform_target']}",
         )  # fmt: skip
+    for name in kwargs:
+        if name not in _JIT_OPTIONS:
+            near = difflib.get_close_matches(name, _JIT_OPTIONS, 1)
+            raise KernelError(
+                f"nki.jit({name}=...)", code="B2-UNKNOWN-KW", rule=f"the options are {', '.join(_JIT_OPTIONS)}",
+                fix=f"{near[0]}=" if near else f"leave {name} out",
+            )  # fmt: skip
     if fn is None:
         return functools.partial(jit, **kwargs)
-    return fn if isinstance(fn, Kernel) else Kernel(fn)
+    if isinstance(fn, Kernel):
+        return fn
+    if not callable(fn):
+        raise KernelError(f"nki.jit({fn!r})", code="NKI-KERNEL", rule="a function", fix="@nki.jit above a function")
+    return Kernel(fn)
 
 
 class Simulation:
     """What `simulate` returns: call it with arrays. `findings` are those of the last call."""
 
     def __init__(self, kernel: Kernel, options: dict[str, Any]):
-        functools.update_wrapper(self, kernel.func)
+        _dress(self, kernel.func)
         self.kernel = kernel
         self.options = options
         self.findings: list[Finding] = []
@@ -152,7 +230,7 @@ def simulate_ranks(kernel: Any, *, ranks: int, lnc: int = 1, **options: Any) -> 
 
 def launch(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any) -> Any:
     """Run a kernel once and return its result (see `simulate` for the options)."""
-    if not args and not kwargs:
+    if not args and not kwargs and not isinstance(kernel.func, functools.partial):
         raise KernelError(
             f"kernel {kernel!r} called with no arguments", code="NKI-ARGUMENTS", rule="at least one argument"
         )
@@ -253,7 +331,11 @@ def _converted(inputs: Inputs, bound: inspect.BoundArguments, name: str, value: 
 
 
 def _bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
-    signature = inspect.signature(kernel.func)
+    """The arguments by parameter name, those of a partial among them, so that its arrays become tensors as well."""
+    func: Any = kernel.func
+    while isinstance(func, functools.partial):
+        args, kwargs, func = (*func.args, *args), {**func.keywords, **kwargs}, func.func
+    signature = inspect.signature(func)
     if any(p.kind is inspect.Parameter.KEYWORD_ONLY for p in signature.parameters.values()):
         raise KernelError(
             f"keyword-only parameters in the signature of {kernel!r}", code="B2-KWONLY", rule="no '*' in a kernel signature",
@@ -263,7 +345,7 @@ def _bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> insp
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
         raise KernelError(
-            f"{kernel.func.__name__}{signature}: {error}", code="NKI-ARGUMENTS", rule="the arguments fit the kernel's signature",
+            f"{name_of(kernel.func)}{signature}: {error}", code="NKI-ARGUMENTS", rule="the arguments fit the kernel's signature",
             place=_home(kernel),
         ) from None  # fmt: skip
     bound.apply_defaults()
@@ -271,7 +353,7 @@ def _bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> insp
 
 
 def _home(kernel: Kernel) -> Place:
-    code = getattr(inspect.unwrap(kernel.func), "__code__", None)
+    code = getattr(inspect.unwrap(_without_partial(kernel.func)), "__code__", None)
     return Place(code.co_filename, code.co_firstlineno, code.co_name) if code is not None else Place("<unknown>", 0)
 
 
@@ -279,7 +361,7 @@ def _guarded(kernel: Kernel, bound: inspect.BoundArguments, core: Core) -> Any:
     """Run the kernel's body; errors of Python that a rule explains become KernelErrors."""
     try:
         with np.errstate(all="ignore"):
-            return kernel.func(*bound.args, **bound.kwargs)
+            return _without_partial(kernel.func)(*bound.args, **bound.kwargs)
     except KernelError:
         raise
     except RecursionError as error:

@@ -169,7 +169,7 @@ class Storage:
         if self.poisoned or self.state == FULL:
             return
         self.poisoned = True
-        values = self.data.view(self.held.dtype)
+        values = self.data.view(self.held.stored)
         filler: Any = np.nan if self.held.is_float else POISON_INT
         if self.state == EMPTY:
             values[...] = filler

@@ -5,6 +5,7 @@ ALU operators compute on float32 arrays, bit operators on unsigned integers; act
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -68,6 +69,13 @@ class Op:
 
     def __deepcopy__(self, memo: Any) -> Op:
         return self
+
+
+def show(op: Op, function: Callable[..., Any]) -> None:
+    """Make `function` what calling `op` does, and its signature and text what a reader of `op` sees."""
+    op.call = function
+    op.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    op.__doc__ = function.__doc__
 
 
 def _truth(values: Any) -> Any:

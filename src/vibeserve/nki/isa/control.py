@@ -74,7 +74,7 @@ def register_store(core: Core, dst: NkiTensor, src: VirtualRegister) -> None:
     register.value()
     if dst.dtype.is_int:
         bits = np.array([int(register.state) & 0xFFFFFFFF], np.uint32).astype(np.dtype(f"u{dst.dtype.itemsize}"))
-        access.write(dst, bits.view(dst.dtype.dtype))
+        access.write(dst, bits.view(dst.dtype.stored))
     else:
         access.write(dst, np.array([register.state], np.float32))
 

@@ -32,13 +32,13 @@ def exact_integers(*tensors: Any) -> bool:
 
 def wrap(values: np.ndarray, tensor: NkiTensor) -> np.ndarray:
     """64-bit integers as the tensor's 32-bit ones, modulo 2^32."""
-    return (values & 0xFFFFFFFF).astype(np.uint32).view(tensor.dtype.dtype)
+    return (values & 0xFFFFFFFF).astype(np.uint32).view(tensor.dtype.stored)
 
 
 def write_bits(dst: NkiTensor, bits: np.ndarray) -> None:
     """Write unsigned integers as the raw bits of dst's integer dtype."""
     kind = np.dtype(f"u{dst.dtype.itemsize}")
-    access.write(dst, bits.astype(kind).view(dst.dtype.dtype))
+    access.write(dst, bits.astype(kind).view(dst.dtype.stored))
 
 
 def widest(*arrays: np.ndarray) -> list[np.ndarray]:
@@ -78,13 +78,13 @@ def memset(core: Core, dst: NkiTensor, value: Any, engine: Any = _engine.unknown
     """dst[...] = value, a number of dst's kind."""
     held = dst.held()
     if held.is_int or held.kind == "packed":
-        filler = np.array(int(value) & ((1 << 8 * held.itemsize) - 1), np.dtype(f"u{held.itemsize}")).view(held.dtype)
+        filler = np.array(int(value) & ((1 << 8 * held.itemsize) - 1), np.dtype(f"u{held.itemsize}")).view(held.stored)
     else:
         filler = convert(np.array(value, np.float32), float32, held)
     if dst.rows is None and dst.lanes is None:
         access.array(dst)[...] = filler
     else:
-        access.write(dst, np.full(dst.shape, filler, held.dtype))
+        access.write(dst, np.full(dst.shape, filler, held.stored))
 
 
 @instruction

@@ -67,7 +67,7 @@ def uniform(core: Core, parts: int, count: int, start: int = 0) -> np.ndarray:
 def rng(core: Core, dst: NkiTensor, engine: Any = _engine.vector, name: Any = None) -> None:
     """32 random bits an element; narrow dtypes keep the low bits."""
     bits = generator(core, _engine_name(engine)).draw(dst.shape[0], dst.size // dst.shape[0], dst.start_partition())
-    access.write(dst, bits.astype(np.dtype(f"u{dst.dtype.itemsize}")).view(dst.dtype.dtype))
+    access.write(dst, bits.astype(np.dtype(f"u{dst.dtype.itemsize}")).view(dst.dtype.stored))
 
 
 @instruction

@@ -87,9 +87,10 @@ from vibeserve.nki.language.math import sum_ as sum
 from vibeserve.nki.memory import MemoryRegion, hbm, private_hbm, psum, sbuf, shared_hbm
 from vibeserve.nki.objects import NKIObject
 from vibeserve.nki.ops import OPS as _OPS
+from vibeserve.nki.ops import show as _show
 from vibeserve.nki.tensor import NkiTensor
 
-_OPS["copy"].call = _copy_tile
+_show(_OPS["copy"], _copy_tile)
 globals().update(_OPS)
 
 __all__ = [name for name in (*dir(), *_OPS) if not name.startswith("_")]

@@ -126,7 +126,7 @@ def _filled(shape: Any, value: Any, dtype: Any, buffer: Any, name: str) -> NkiTe
         isa.memset(tensor, value)
     else:
         held = tensor.held()
-        tensor.storage.data.view(held.dtype)[...] = np.array(value).astype(held.dtype)
+        tensor.storage.data.view(held.stored)[...] = np.array(value).astype(held.stored)
         tensor.storage.mark_all()
     return tensor
 
@@ -158,19 +158,19 @@ def empty_like(x: NkiTensor, dtype: Any = None, buffer: Any = None, name: str = 
     )
 
 
-def constant(core: Any, values: np.ndarray, region: MemoryRegion, dtype: DType, name: str = "") -> NkiTensor:
+def constant_tensor(core: Any, values: np.ndarray, region: MemoryRegion, dtype: DType, name: str = "") -> NkiTensor:
     """A tensor that holds `values` from the start."""
     data = np.ascontiguousarray(values)
     storage = allocate(core, data.shape, dtype, region, name=name)
     if storage.state != FULL:
         Storage.mark_all(storage)
-        storage.data.view(storage.held.dtype)[...] = data.reshape(-1).astype(storage.held.dtype)
+        storage.data.view(storage.held.stored)[...] = data.reshape(-1).astype(storage.held.stored)
     return NkiTensor(data.shape, dtype, storage, region, name)
 
 
-def shared_constant(constant_: Any = None, **named: Any) -> NkiTensor:
+def shared_constant(constant: Any) -> NkiTensor:
     """A NumPy array, or the .npy file at a path, as a tensor in shared HBM."""
-    value = named.pop("constant", constant_)
+    value = constant
     core = current_core("nl.shared_constant")
     if isinstance(value, str) or hasattr(value, "__fspath__"):
         try:
@@ -186,7 +186,7 @@ def shared_constant(constant_: Any = None, **named: Any) -> NkiTensor:
     dtype = resolve(value.dtype, strict=False)
     if dtype is None:
         raise KernelError(f"nl.shared_constant of {value.dtype}", code="NCC_ESPP004", fix="cast it to float32 or int32")
-    return constant(core, value, MemoryRegion.shared_hbm, dtype)
+    return constant_tensor(core, value, MemoryRegion.shared_hbm, dtype)
 
 
 def shared_identity_matrix(n: int, dtype: Any = uint8, dst: Any = None) -> NkiTensor:
@@ -201,7 +201,7 @@ def shared_identity_matrix(n: int, dtype: Any = uint8, dst: Any = None) -> NkiTe
     key = ("identity", core.index, n, element.name)
     found = core.session.constants.get(key)
     if found is None:
-        found = core.session.constants[key] = constant(
+        found = core.session.constants[key] = constant_tensor(
             core, np.eye(n).astype(element.dtype), _SBUF, element, "identity"
         )
     return found  # type: ignore[no-any-return]

@@ -15,7 +15,7 @@ from vibeserve.nki.instruction import instruction
 from vibeserve.nki.isa.elementwise import rows
 from vibeserve.nki.language.creation import ndarray
 from vibeserve.nki.memory import MemoryRegion
-from vibeserve.nki.ops import OPS, Op, is_bit
+from vibeserve.nki.ops import OPS, Op, is_bit, show
 from vibeserve.nki.tensor import NkiTensor
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -385,6 +385,9 @@ def _install() -> None:
     OPS["sin"].call = _vector("sin")
     OPS["max"].call = _reduction("max", "maximum")
     OPS["min"].call = _reduction("min", "minimum")
+    for op in OPS.values():
+        if op.call is not None:
+            show(op, op.call)
 
 
 _install()
