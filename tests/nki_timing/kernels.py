@@ -96,3 +96,79 @@ def too_many_tiles(x, count=8):
     for i in range(count):
         nisa.dma_copy(dst=out[i * 128 : i * 128 + 128, 0:width], src=tiles[i])
     return out
+
+
+@nki.jit
+def ordered(x, how="none"):
+    """Two independent chains of one instruction each, on vector and scalar; `how` asks for an order between them."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    one, two = (nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf) for _ in range(2))
+
+    def both():
+        first = nisa.memset(dst=one, value=1.0, engine=nisa.engine.vector, name="first")
+        second = nisa.activation(dst=two, op=nl.copy, data=source, name="second")
+        if how == "depends":
+            second.depends_on(first)
+
+    source = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.memset(dst=source, value=0.0, engine=nisa.engine.gpsimd)
+    if how == "no_reorder":
+        with nl.no_reorder():
+            both()
+    else:
+        both()
+    nisa.dma_copy(dst=out, src=two)
+    return out
+
+
+@nki.jit
+def exchange(x, by_gpsimd=False):
+    """Each core sends a tile to the other."""
+    core, rows = nl.program_id(0), 128
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    mine, other = (nl.ndarray((rows, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf) for _ in range(2))
+    nisa.dma_copy(dst=mine, src=x[core * rows : core * rows + rows, 0 : x.shape[1]])
+    how = nisa.dma_engine.gpsimd_dma if by_gpsimd else nisa.dma_engine.dma
+    nisa.sendrecv(src=mine, dst=other, send_to_rank=1 - core, recv_from_rank=1 - core, pipe_id=0, dma_engine=how)
+    nisa.dma_copy(dst=out[core * rows : core * rows + rows, 0 : x.shape[1]], src=other)
+    return out
+
+
+@nki.jit
+def two_functions(x):
+    """Activations with two function tables in turn."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    for op in (nl.exp, nl.exp, nl.tanh, nl.copy, nl.exp):
+        nisa.activation(dst=tile, op=op, data=tile)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+
+
+@nki.jit
+def vector_beside_gpsimd(x):
+    """A long instruction of gpsimd, and a vector copy of two-byte data that begins a little later."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, later, copy, noise = (nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf) for _ in range(4))
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.tensor_tensor(dst=noise, data1=tile, data2=tile, op=nl.add, engine=nisa.engine.gpsimd)
+    nisa.dma_copy(dst=later, src=x)
+    nisa.tensor_copy(dst=copy, src=later, engine=nisa.engine.vector)
+    nisa.dma_copy(dst=out, src=copy)
+    return out
+
+
+@nki.jit
+def transposed_pieces(x):
+    """Four transposes, each copied by itself into the columns of one tile, and a matmul beside them."""
+    out = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    turned = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf)
+    for at in range(0, 512, 128):
+        piece = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.psum)
+        nisa.nc_transpose(dst=piece, data=tile[0:128, at : at + 128])
+        nisa.tensor_copy(dst=turned[0:128, at : at + 128], src=piece)
+    nisa.dma_copy(dst=out, src=turned)
+    return out

@@ -171,6 +171,76 @@ def test_the_profile_has_its_tables_and_lines(tmp_path):
     assert stored.first("Metadata")["is_simulation"] is True
 
 
+@pytest.mark.parametrize("mode", ["program", "list"])
+@pytest.mark.parametrize("how", ["none", "depends", "no_reorder", "with_schedule"])
+def test_an_order_that_is_asked_for_is_kept(how, mode):
+    made, x = kernel("ordered"), np.zeros((128, 512), np.float32)
+    if how == "with_schedule":
+        made = made.with_schedule([("second", "first")])
+    _, found = run.timed(made, (x, how), target="trn2", mode=mode)
+    named = {op.name: op for op in found.ops if op.name}
+    assert (named["second"].start >= named["first"].done) == (how != "none")
+
+
+def test_an_order_between_names_that_there_are_none_of_is_told():
+    made = kernel("ordered").with_schedule([("second", "third")])
+    with pytest.raises(InputError, match="'third'"):
+        run.timed(made, (np.zeros((128, 512), np.float32),), target="trn2")
+
+
+@pytest.mark.parametrize("by_gpsimd", [False, True])
+def test_an_exchange_takes_its_bytes_and_both_cores(by_gpsimd):
+    def exchanges(columns):
+        found = timed("exchange", np.zeros((256, columns), np.float32), by_gpsimd, lnc=2)
+        ops = [op for op in found.ops if op.opcode == "sendrecv"]
+        assert len(ops) == 2
+        assert ops[0].start == ops[1].start
+        return ops[0].done - ops[0].start, found.params
+
+    small, params_ = exchanges(64)
+    large, _ = exchanges(256)
+    rate = (
+        params_["dma.gpsimd_bytes_per_ns"]
+        if by_gpsimd
+        else 16 * params_["dma.bytes_per_ns"] / params_["dma.load_stall"]
+    )
+    assert large - small == pytest.approx(128 * 192 * 4 * 1000 / rate, rel=0.01)
+
+
+def test_a_change_of_function_loads_its_table():
+    found = timed("two_functions", np.zeros((128, 512), np.float32))
+    loads = found.schedule.tables
+    acts = [op.index for op in found.ops if op.engine == "scalar"]
+    assert [index for index, _, _ in loads] == [acts[0], acts[2], acts[4]]
+    assert loads[0][1:] == (156_000, 156_000 + 1_283_000)  # while the kernel still loads its input
+    assert found.ops[acts[0]].start > loads[0][2]
+    assert found.ops[acts[2]].start >= loads[1][2]
+
+
+@pytest.mark.parametrize(("target", "slower"), [("trn1", "waits"), ("trn2", "slows")])
+def test_vector_and_gpsimd_share_a_port(target, slower):
+    x = running.make_input("x", {"shape": [128, 4096], "dtype": "bfloat16"})
+    found = timed("vector_beside_gpsimd", x, target=target)
+    [long] = [op for op in found.ops if op.engine == "gpsimd"]
+    [copy] = [op for op in found.ops if op.engine == "vector"]
+    clock = found.params["clock_ghz.vector"]
+    if slower == "waits":
+        assert copy.start >= long.start + 2 * 4096 * 1000 / found.params["clock_ghz.gpsimd"]
+    else:
+        assert copy.start < long.end
+        assert copy.end - copy.start >= 4096 * 1000 / clock  # four elements a cycle when alone
+
+
+def test_the_list_schedule_shares_copies_of_transposes():
+    x = np.arange(128 * 512, dtype=np.float32).reshape(128, 512)
+    program, listed = (timed("transposed_pieces", x, mode=mode) for mode in ("program", "list"))
+    assert [op.opcode for op in program.ops].count("tensor_copy") == 4
+    [copy] = [op for op in listed.ops if op.opcode == "tensor_copy"]
+    assert copy.operands[0].shape == (128, 512)
+    assert all(op.done <= copy.start for op in listed.ops if op.opcode == "nc_transpose")
+    assert document(listed)["transpose_flops"] == document(program)["transpose_flops"]
+
+
 @pytest.mark.parametrize("shape_only", [False, True])
 def test_tiles_that_do_not_fit_are_an_error_or_spill(shape_only):
     x = np.zeros((128, 8192), np.float32)  # 32 KiB of a partition: six fit into a trn2's SBUF

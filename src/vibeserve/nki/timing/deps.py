@@ -10,7 +10,8 @@ from typing import Any
 from vibeserve.nki.timing.ops import Box, Plan, box_of
 from vibeserve.nki.timing.recorder import Recorder
 
-BARRIERS = ("core_barrier", "sendrecv")
+BARRIERS = ("core_barrier",)
+EXCHANGES = ("sendrecv",)
 QUEUES_FROM = 5  # streams from this number on (modulo 16) are DMA queues, whose transfers may end in any order
 _CELL_ROWS = 128
 _CELL_BYTES = 8192
@@ -239,7 +240,10 @@ class Dependencies:
     def _barriers(self) -> None:
         """A barrier waits for everything before it on every core that comes to it; everything after it waits for it."""
         recorder = self.recorder
-        if not any(plan.opcode in BARRIERS for plan in recorder.forms):
+        opcodes = {plan.opcode for plan in recorder.forms}
+        if opcodes & set(EXCHANGES):
+            self._exchanges()
+        if not opcodes & set(BARRIERS):
             return
         before: dict[int, list[int]] = {}
         fence: dict[int, int] = {}
@@ -256,9 +260,24 @@ class Dependencies:
                 fence[core] = index
             else:
                 before.setdefault(core, []).append(index)
-        for together in meetings.values():
-            every = sorted({earlier for index in together for earlier in self.deps[index]} - set(together))
-            for index in together:
+        self._together(meetings.values())
+
+    def _exchanges(self) -> None:
+        """Cores that send to each other wait for what either of them waits for; nothing else does."""
+        recorder = self.recorder
+        meetings: dict[tuple[str, int], list[int]] = {}
+        met: dict[tuple[str, int], int] = {}
+        for index, (plan, core) in enumerate(zip(recorder.plans, recorder.cores, strict=True)):
+            if plan.opcode in EXCHANGES:
+                pipe = str(plan.params.get("pipe_id"))
+                number = met[pipe, core] = met.get((pipe, core), -1) + 1
+                meetings.setdefault((pipe, number), []).append(index)
+        self._together(meetings.values())
+
+    def _together(self, meetings: Iterable[list[int]]) -> None:
+        for members in meetings:
+            every = sorted({earlier for index in members for earlier in self.deps[index]} - set(members))
+            for index in members:
                 self.deps[index] = list(every)
 
 

@@ -147,12 +147,32 @@ def _timed(
         result = run(False)
     session = recorder.session
     assert session is not None
+    _named_edges(recorder, made)
     schedule_params = params.load(session.target.number, override)
     made_schedule = schedule(recorder, schedule_params, mode)
     return result, Timed(
         getattr(made, "__name__", "kernel"), session.target, session.cores_per_rank, recorder, made_schedule,
         schedule_params, mode, shape_only, peaks.found,
     )  # fmt: skip
+
+
+def _named_edges(recorder: Recorder, made: kernels.Kernel) -> None:
+    """The edges (later, earlier) of `with_schedule`, whose instructions are told by their names."""
+    if not made.schedule:
+        return
+    where: dict[str, list[int]] = {}
+    for index, name in recorder.names.items():
+        where.setdefault(name, []).append(index)
+    for edge in made.schedule:
+        for name in edge:
+            if name not in where:
+                raise InputError(
+                    f"with_schedule names {name!r}", hint=f"instructions have {', '.join(sorted(where)) or 'no names'}"
+                )
+        later, earlier = edge
+        recorder.edges += [
+            (i, max(j for j in where[earlier] if j < i)) for i in where[later] if min(where[earlier]) < i
+        ]
 
 
 def schedule(recorder: Recorder, constants: params.Params, mode: str = PROGRAM) -> Schedule:

@@ -349,7 +349,8 @@ class Machine:
             self.dma_even[core] = engines[0] if min(engines) == max(engines) else -1
             seen, last = min(begins), max(ends)
         else:
-            begins = ends = seen = last = first
+            begins = seen = first
+            ends = last = first + spent.own
         last += spread
         schedule = self.schedule
         schedule.moved[index] = Moved(spent, begins, ends, seen, last)

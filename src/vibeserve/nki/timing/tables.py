@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _ENGINES = {"tensor": "Tensor", "vector": "Vector", "scalar": "Scalar", "gpsimd": "GpSimd", "sync": "Sync"}
 _DMA_ID = 1 << 40
 _FIRST_ENGINE = 64
+_FIRST_SEMAPHORE = 8
 _PACKET_ROWS = 2_000_000
 
 
@@ -216,6 +217,7 @@ def _space(operand: Operand | None) -> str:
 
 def _transfers(timed: Timed, start_ns: int) -> pa.Table:
     rows = []
+    semaphores = _semaphores(timed)
     for index, found in timed.schedule.moved.items():
         op, plan = timed.ops[index], found.plan
         source, target = _side(op, False), _side(op, True)
@@ -236,9 +238,9 @@ def _transfers(timed: Timed, start_ns: int) -> pa.Table:
             "write_bytes": plan.bytes,
             "transfer_bytes": plan.bytes,
             "throughput": plan.bytes / max(1, end - start) * 1e9,
-            "source": _space(source),
-            "dest": _space(target),
-            "semaphore_id": "",
+            "source": "[VIRTUAL]" if kind_of(op.plan) == RELOAD else _space(source),
+            "dest": "[VIRTUAL]" if kind_of(op.plan) == SAVE else _space(target),
+            "semaphore_id": semaphores[index],
             "is_transpose_mode": op.opcode == "dma_transpose",
             "trigger": index * 2 + 1,
         }
@@ -247,6 +249,19 @@ def _transfers(timed: Timed, start_ns: int) -> pa.Table:
         rows.append(row)
     keys = list(dict.fromkeys(key for row in rows for key in row))
     return schema.build("DmaPacketAggregated", {k: [r.get(k) for r in rows] for k in keys}, rows=len(rows))
+
+
+def _semaphores(timed: Timed) -> dict[int, str]:
+    """The semaphore that tells of each transfer's end: 16 to a queue, in turn, those of the queues one after another."""
+    found: dict[int, str] = {}
+    counts: dict[tuple[int, str], int] = {}
+    for index in sorted(timed.schedule.moved):
+        queue = QUEUES[timed.schedule.moved[index].plan.trigger]
+        key = (timed.schedule.recorder.cores[index], queue)
+        count = counts[key] = counts.get(key, -1) + 1
+        number = _FIRST_SEMAPHORE + 16 * list(QUEUES.values()).index(queue) + count % 16
+        found[index] = f"S[{number}] ({queue})"
+    return found
 
 
 def _described(side: str, operand: Operand | None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ PARTITIONS = 128
 @dataclass(frozen=True, slots=True)
 class Transfer:
     """One DMA instruction: for each engine that takes part its packets and ps of work; bytes in all and of a packet; `even`
-    says that all 16 engines do the same."""
+    says that all 16 engines do the same; `own` are ps of work on a DMA engine of its own (gpsimd's)."""
 
     trigger: str
     software: bool
@@ -29,6 +29,7 @@ class Transfer:
     bytes: int
     packet_bytes: int
     even: bool
+    own: int = 0
 
 
 def is_dma(op: Op | Plan) -> bool:
@@ -36,11 +37,16 @@ def is_dma(op: Op | Plan) -> bool:
     return op.engine == "dma"
 
 
+def _by_gpsimd(op: Op | Plan) -> bool:
+    """Whether gpsimd's own DMA moves it (an exchange between cores that asks for it)."""
+    return op.opcode == "sendrecv" and describe(op.params.get("dma_engine", "")) == "gpsimd_dma"
+
+
 def trigger_of(op: Op | Plan) -> tuple[str, bool]:
     """(engine that starts it, whether by software descriptors): as asked for; else sync for loads, scalar for stores, and
     gpsimd where rows are chosen by an index."""
     mode = describe(op.params.get("dge_mode", ""))
-    if mode == "swdge" or any(operand.indirect for operand in op.operands):
+    if _by_gpsimd(op) or mode == "swdge" or any(operand.indirect for operand in op.operands):
         return "gpsimd", True
     asked = describe(op.params.get("engine", ""))
     if asked in QUEUES:
@@ -51,6 +57,11 @@ def trigger_of(op: Op | Plan) -> tuple[str, bool]:
 def transfer(op: Op | Plan, params: Params) -> Transfer:
     """Cut a DMA instruction into packets. SBUF partition p is engine p // 8; between HBM and HBM all engines share."""
     trigger, software = trigger_of(op)
+    if _by_gpsimd(op):
+        size = next(o.nbytes for o in op.operands if o.role == "src")
+        return Transfer(
+            trigger, software, True, (), size, size, False, round(size * 1000 / params["dma.gpsimd_bytes_per_ns"])
+        )
     load = not op.hbm_write
     operands = [o for o in op.operands if "index" not in o.role]
     moved = max((o.nbytes for o in operands), default=0)
