@@ -95,7 +95,8 @@ class Proposal:
 
     `techniques` are the names that this change puts in place; `settings` is the engine's whole configuration after it;
     `expected_ratio` is improvement over the parent (above 1 is better); `activation` are conditions on the candidate's
-    own counters that must hold for the measurement to mean anything; `why` and `not_others` make the choice readable.
+    own counters that must hold for the measurement to mean anything; `why` and `not_others` make the choice readable; `task` is
+    what a designer asks of the implementer.
     """
 
     techniques: tuple[str, ...]
@@ -110,6 +111,7 @@ class Proposal:
     parts: tuple[str, ...] = ()
     why: str = ""
     not_others: tuple[dict[str, Any], ...] = ()
+    task: str = ""
 
 
 @dataclass(frozen=True)
@@ -134,8 +136,8 @@ class Agent(Protocol):
 
     name: str
 
-    def propose(self, state: SearchState) -> Proposal | Stop:
-        """One hypothesis to test next, or why there is none."""
+    def propose(self, state: SearchState) -> Proposal | tuple[Proposal, ...] | Stop:
+        """One hypothesis to test next (or several, on the same parent, for this round and the next), or why there is none."""
         ...
 
     def edit(self, proposal: Proposal, worktree: Path) -> Edit:

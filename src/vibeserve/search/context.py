@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vibeserve.agents.agent import Agent, Fact, Goal, SearchState, Tried
+from vibeserve.agents.desk import Desk
 from vibeserve.base.clock import Clock
 from vibeserve.base.randomness import derive_seed
 from vibeserve.search.journal import Journal
@@ -41,6 +42,7 @@ class Run:
     seed: int
     reference: Path
     stop_requested: Callable[[], bool] = field(default=lambda: False)
+    desk: Desk | None = None
 
     def seed_of(self, *names: object) -> int:
         """A seed that belongs to this run and these names; 31 bits, as every load client takes it."""
@@ -152,6 +154,11 @@ def round_cost_s(run: Run) -> float:
         default=2 * run.plan.pairs * (run.stretched_s(run.plan.window_s) + WINDOW_OVERHEAD_S),
     )
     return fixed_s + pairs_s
+
+
+def group_of(directory: Path) -> str:
+    """The mark of all processes of the run in `directory`."""
+    return f"{directory.name}-{digest_of(str(directory.resolve()))}"
 
 
 def digest_of(value: Any) -> str:

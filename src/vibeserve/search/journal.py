@@ -50,11 +50,17 @@ class Journal:
         self._clock = clock
         self._tell = tell or (lambda at_s, kind, text: None)
         self._elapsed_s = store.elapsed_s()
+        self._start_s: float | None = None
 
     @property
     def elapsed_s(self) -> float:
         """Seconds spent in finished steps, over all processes that worked on the run."""
         return self._elapsed_s
+
+    @property
+    def now_s(self) -> float:
+        """`elapsed_s`, with what the step that is being done has taken so far."""
+        return self._elapsed_s + (0.0 if self._start_s is None else self._clock.monotonic_s() - self._start_s)
 
     def done(self, key: str) -> bool:
         """Whether the step is in the journal."""
@@ -77,8 +83,11 @@ class Journal:
         if before is not None:
             before()
         step = Step(self._elapsed_s)
-        start_s = self._clock.monotonic_s()
-        value = work(step)
+        self._start_s = start_s = self._clock.monotonic_s()
+        try:
+            value = work(step)
+        finally:
+            self._start_s = None
         took_s = self._clock.monotonic_s() - start_s
         end_s = self._elapsed_s + took_s
         with self._store.record(key) as recorder:

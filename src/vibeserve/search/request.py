@@ -6,14 +6,17 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from vibeserve.agents import parse_agent
 from vibeserve.base.errors import InputError
 
-AGENTS = ("playbook",)
+#: What one whole round of a coding agent (design, implement, review) uses at the least.
+ROUND_TOKENS, ROUND_COST_USD = 60_000, 0.25
 
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of `optimize`. `bundle` is a path or a packaged name; or the three directories stand for it.
+    """The arguments of `optimize`. `tokens` and `cost_usd` bound what coding agents use; `parallel` is how many hypotheses
+    are worked out at once. `bundle` is a path or a packaged name; or the three directories stand for it.
 
     Times in seconds. `metric` is `NAME:higher` or `NAME:lower`. `here` measures on a machine that is not the target.
     """
@@ -30,6 +33,9 @@ class Request:
     seed: int = 0
     here: bool = False
     trust_remote_code: bool = False
+    tokens: int | None = None
+    cost_usd: float | None = None
+    parallel: int = 1
 
     def __post_init__(self) -> None:
         three = (self.ref, self.acc_checker, self.bench)
@@ -43,8 +49,21 @@ class Request:
             raise InputError(f"--rounds must be at least 1, is {self.rounds}", hint="leave it out for as many as pay")
         if self.budget_s is not None and self.budget_s <= 0:
             raise InputError("--budget must be above 0", hint="for example --budget 10m")
-        if self.agent not in AGENTS:
-            raise InputError(f"unknown agent {self.agent!r}", hint=f"known: {', '.join(AGENTS)}")
+        for name, value in (("tokens", self.tokens), ("dollars", self.cost_usd), ("hypotheses at once", self.parallel)):
+            if value is not None and value <= 0:
+                raise InputError(f"a budget of {name} must be above 0, is {value}")
+        if parse_agent(self.agent).kind == "playbook" and (self.tokens, self.cost_usd) != (None, None):
+            raise InputError("the playbook uses neither tokens nor money", hint="give its budget in time")
+
+    def warning(self) -> str:
+        """What to tell a user whose tokens or money hardly buy one proposal; empty where they do."""
+        if self.tokens is not None and self.tokens < 2 * ROUND_TOKENS:
+            return (
+                f"{self.tokens} tokens may not buy two rounds of an agent (about {2 * ROUND_TOKENS}): that is no search"
+            )
+        if self.cost_usd is not None and self.cost_usd < 2 * ROUND_COST_USD:
+            return f"{self.cost_usd:.2f} dollars may not buy two rounds of an agent (about {2 * ROUND_COST_USD:.2f}): that is no search"
+        return ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for the store."""

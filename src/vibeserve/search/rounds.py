@@ -13,6 +13,7 @@ from vibeserve.base.errors import CheckError, VibeServeError
 from vibeserve.measure import RunError, StartError
 from vibeserve.search.baseline import up
 from vibeserve.search.context import BASELINE, Run, facts_of, round_cost_s, state_of
+from vibeserve.search.drafts import as_proposal, queued, show_incumbent
 from vibeserve.search.journal import Step
 from vibeserve.search.lab import Window
 from vibeserve.search.loads import Load, measurement
@@ -49,25 +50,32 @@ def propose(run: Run, number: int) -> Proposal | None:
     answer = run.journal.once(f"r{number}/propose", lambda step: _propose(run, step, number))
     if "stop" in answer:
         return None
-    return Proposal(**{**answer["proposal"], **_tuples(answer["proposal"])})
-
-
-def _tuples(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(values[name]) for name in ("techniques", "activation", "parts", "not_others")}
+    return as_proposal(answer["proposal"])
 
 
 def _propose(run: Run, step: Step, number: int) -> dict[str, Any]:
     state = state_of(run, number)
-    stop = _spent(run, number)
-    answer = stop or run.agent.propose(state)
+    answer: Proposal | tuple[Proposal, ...] | Stop | None = _spent(run, number)
+    waiting = queued(run, number)
+    if answer is None and waiting is not None:
+        step.hypothesis_state(number, "in progress")
+        step.event("propose", f"round {number}: {waiting.title} (proposed beside round {number - 1})")
+        return {"proposal": dataclasses.asdict(waiting), "floor": run.agent.floor(state)}
+    if answer is None:
+        show_incumbent(run, number)
+        answer = run.agent.propose(state)
     if isinstance(answer, Stop):
         step.event("stop", f"no further round: {answer.reason}")
         return {"stop": dataclasses.asdict(answer), "floor": run.agent.floor(state)}
+    proposals = answer if isinstance(answer, tuple) else (answer,)
     fields = {field.name for field in dataclasses.fields(HypothesisRow)}
-    values = {name: value for name, value in vars(answer).items() if name in fields}
-    step.add(HypothesisRow(round=number, proposed_by=run.agent.name, **values))
-    step.event("propose", f"round {number}: {answer.title}. {answer.hypothesis}")
-    return {"proposal": dataclasses.asdict(answer), "floor": run.agent.floor(state)}
+    for place, proposal in enumerate(proposals):
+        values = {name: value for name, value in vars(proposal).items() if name in fields}
+        values["state"] = "todo" if place else "in progress"
+        step.add(HypothesisRow(round=number + place, proposed_by=run.agent.name, **values))
+        step.event("propose", f"round {number + place}: {proposal.title}. {proposal.hypothesis}")
+    first, *more = (dataclasses.asdict(proposal) for proposal in proposals)
+    return {"proposal": first, "floor": run.agent.floor(state), **({"more": more} if more else {})}
 
 
 def _spent(run: Run, number: int) -> Stop | None:
@@ -96,6 +104,8 @@ def _build(run: Run, step: Step, number: int, proposal: Proposal) -> dict[str, A
     name, parent = f"c{number}", run.candidate(proposal.parent)
     worktree = run.workspace.checkout(parent.commit)
     commit, tree, summary, problem = None, None, "", ""
+    if run.desk is not None:
+        run.desk.round = number
     try:
         summary = run.agent.edit(proposal, worktree).summary
         message = f"Round {number}: {proposal.title}\n\n{proposal.hypothesis}"

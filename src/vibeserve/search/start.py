@@ -12,13 +12,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from vibeserve.agents.agent import Agent, Goal
+from vibeserve.agents.coding import CodingAgent
+from vibeserve.agents.desk import Limits, Sandbox
 from vibeserve.base.clock import Clock, SystemClock
 from vibeserve.base.errors import InputError, InterruptedRunError, MissingError, VibeServeError
+from vibeserve.base.processes import ProcessRunner, SystemRunner, sweep
 from vibeserve.measure import explain_difference
-from vibeserve.search.context import Run
+from vibeserve.search.context import Run, group_of
 from vibeserve.search.document import document
 from vibeserve.search.journal import Journal
 from vibeserve.search.lab import Lab
+from vibeserve.search.ledger import desk_of
 from vibeserve.search.loop import search
 from vibeserve.search.plan import Plan, make_plan, warning
 from vibeserve.search.request import Request
@@ -40,6 +44,9 @@ class Prepared:
     environment: dict[str, Any]
     device: dict[str, Any]
     notes: tuple[str, ...] = ()
+    sandbox: Sandbox | None = None
+    readable: tuple[Path, ...] = ()
+    runner: ProcessRunner = field(default_factory=SystemRunner)
 
 
 class World(Protocol):
@@ -76,7 +83,7 @@ def begin(request: Request, runs: Path, outside: Outside, plan: Plan | None = No
     except BaseException:
         directory.rmdir()  # nothing was begun in it
         raise
-    for note in (*prepared.notes, warning(plan)):
+    for note in (*prepared.notes, warning(plan), request.warning()):
         if note:
             outside.tell(0.0, "note", note)
     row = RunRow(
@@ -134,6 +141,7 @@ def go_on(directory: Path, outside: Outside) -> dict[str, Any]:
         with _session(store, outside, row.name):
             prepared.lab.recover()
             run = _assemble(directory, store, prepared, Plan(**_plan(row)), outside)
+            _furnish(run, request, prepared)
             with run.servers:
                 search(run)
             store.set_state("finished")
@@ -163,6 +171,15 @@ def _assemble(directory: Path, store: RunStore, prepared: Prepared, plan: Plan, 
         seed=store.run().seed,
         reference=prepared.reference,
     )
+
+
+def _furnish(run: Run, request: Request, prepared: Prepared) -> None:
+    """Give a coding agent its desk; what an earlier process of the run left of its agents is ended."""
+    if isinstance(run.agent, CodingAgent):
+        sweep(group_of(run.directory))
+        limits = Limits(tokens=request.tokens, cost_usd=request.cost_usd, parallel=request.parallel)
+        run.desk = desk_of(run, limits, prepared.runner, prepared.sandbox, prepared.readable)
+        run.agent.use(run.desk)
 
 
 @contextlib.contextmanager

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import vibeserve
-from vibeserve.agents import make_agent
+from vibeserve.agents import confine, make_agent
 from vibeserve.agents.agent import Fact, Goal
+from vibeserve.agents.coding import CodingAgent
 from vibeserve.base.errors import InputError, MissingError
 from vibeserve.base.jsonio import plain
 from vibeserve.base.paths import cache_dir
 from vibeserve.hardware import THIS_MACHINE, Machine, detect, find, is_measured
 from vibeserve.measure import Fingerprint, fingerprint, reference_candidate
 from vibeserve.search.bench import Bench
-from vibeserve.search.context import digest_of
+from vibeserve.search.context import group_of
 from vibeserve.search.fixed import fixed_facts
 from vibeserve.search.proofs import Proofs
 from vibeserve.search.request import Request
@@ -42,6 +43,9 @@ class SystemWorld:
 
     def _prepare(self, request: Request, directory: Path) -> Prepared:
         bundle = bundle_of(request)
+        agent, sandbox = make_agent(request.agent), confine.here()
+        if isinstance(agent, CodingAgent):
+            agent.driver.ready()
         here = fingerprint()
         notes = [f"metric: {bundle.metric.name} ({bundle.metric.direction} is better), from {bundle.metric_source}"]
         notes += _target(bundle, here, request)
@@ -57,13 +61,15 @@ class SystemWorld:
             machine=machine,
             directory=directory,
             fixed=lambda: _fixed(machine, model, bundle, here),
-            group=f"{directory.name}-{digest_of(str(directory.resolve()))}",
+            group=group_of(directory),
             proofs=Proofs(cache_dir() / "reference-checks", where),
         )
         return Prepared(
             goal=goal,
             lab=lab,
-            agent=make_agent(request.agent),
+            agent=agent,
+            sandbox=sandbox,
+            readable=(model_dir.resolve(),),
             reference=reference_candidate(bundle, trust_remote_code=request.trust_remote_code),
             environment=where,
             device=plain(here),
