@@ -1,36 +1,36 @@
 """The MCP server: tools and resources on the official SDK, over stdio or loopback HTTP.
 
-Every tool runs in a worker thread, so that the server stays responsive; what goes wrong is one clean error, never a
-traceback. Nothing but the protocol is written to stdout.
+Every tool runs in a worker thread, so that the server stays responsive: lookups have threads of their own, which long work
+cannot fill. What goes wrong is one clean error, never a traceback. Nothing but the protocol is written to stdout: over stdio
+the SDK keeps it for itself, and what a kernel prints goes to stderr.
 """
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
+import anyio.from_thread
 import anyio.to_thread
 from mcp.server.mcpserver import Context, MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from pydantic import Field
 
 import vibeserve
-from vibeserve.base.errors import VibeServeError
+from vibeserve.base.errors import InputError, VibeServeError
 from vibeserve.base.jsonio import plain
 from vibeserve.mcp import tools
-from vibeserve.mcp.workspace import Workspace
+from vibeserve.mcp.workspace import MOST_CHARACTERS, Workspace
 
 INSTRUCTIONS = (
     "Tools for NKI kernels and serving systems. Before writing a kernel: docs_search and docs_error. After writing one: lint, then "
     "simulate. To know the limit of an operation: roofline. To explain a slow kernel: profile_bounds, then investigate, and "
     "profile_sql for details. Paths are inside the workspace. Long answers come in pages: pass next_cursor as cursor."
 )
-_PARALLEL = 4
+_LOOKUPS, _LONG = 8, 4  # threads of quick and of long calls
 ProfileName = Annotated[str, Field(description="A profile's name; see 'vibeserve profile list'.", max_length=200)]
 Cursor = Annotated[int, Field(description="Where to go on: next_cursor of the answer before.", ge=0)]
 
@@ -41,12 +41,12 @@ def build(workspace: Path) -> MCPServer[Any]:
     server: MCPServer[Any] = MCPServer(
         "vibeserve", version=vibeserve.__version__, instructions=INSTRUCTIONS, log_level="ERROR"
     )
-    limiter = anyio.CapacityLimiter(_PARALLEL)
-    call = partial(_call, limiter)
-    _knowledge_tools(server, call)
-    _kernel_tools(server, call, held)
-    _profile_tools(server, call)
-    _bundle_tools(server, call, held)
+    lookup = partial(_call, anyio.CapacityLimiter(_LOOKUPS))
+    work = partial(_call, anyio.CapacityLimiter(_LONG))
+    _knowledge_tools(server, lookup)
+    _kernel_tools(server, work, held)
+    _profile_tools(server, work)
+    _bundle_tools(server, work, held)
     _resources(server, held)
     return server
 
@@ -57,9 +57,8 @@ async def _call(
     """Run a tool in a thread; its known errors are the tool's answer."""
 
     def run() -> dict[str, Any]:
-        with contextlib.redirect_stdout(sys.stderr):
-            result: dict[str, Any] = plain(function(*arguments))
-            return result
+        result: dict[str, Any] = plain(function(*arguments))
+        return result
 
     try:
         return await anyio.to_thread.run_sync(run, limiter=limiter, abandon_on_cancel=True)
@@ -95,8 +94,9 @@ def _knowledge_tools(server: MCPServer[Any], call: Callable[..., Any]) -> None:
         set: Annotated[dict[str, int] | None, Field(description="Sizes to change, such as {'R': 256}.")] = None,  # noqa: A002
         target: Annotated[str | None, Field(description="trn2, h100, …; see 'vibeserve hardware'.")] = None,
         lnc: Annotated[int | None, Field(description="Cores of a Trainium launch: 1 or 2.")] = None,
+        cursor: Cursor = 0,
     ) -> dict[str, Any]:
-        found: dict[str, Any] = await call(tools.roofline, op, set, target, lnc)
+        found: dict[str, Any] = await call(tools.roofline, op, set, target, lnc, cursor)
         return found
 
 
@@ -105,13 +105,14 @@ def _kernel_tools(server: MCPServer[Any], call: Callable[..., Any], held: Worksp
         description="Lint kernel files: what the language version refuses, what is slow. Use it after every edit of a kernel."
     )
     async def lint(
+        context: Context,
         paths: Annotated[
             list[str], Field(description="Files or folders in the workspace.", min_length=1, max_length=200)
         ],
         cursor: Cursor = 0,
         nki_version: Annotated[str | None, Field(description="0.1 to 0.6; deduced where left out.")] = None,
     ) -> dict[str, Any]:
-        found: dict[str, Any] = await call(tools.lint, held, paths, cursor, nki_version)
+        found: dict[str, Any] = await call(tools.lint, held, paths, cursor, nki_version, _progress(context))
         return found
 
     @server.tool(
@@ -128,9 +129,10 @@ def _kernel_tools(server: MCPServer[Any], call: Callable[..., Any], held: Worksp
         target: Annotated[str | None, Field(description="trn1, trn2 or trn3.")] = None,
         lnc: Annotated[int | None, Field(ge=1, le=2)] = None,
         timing: bool = False,
+        cursor: Cursor = 0,
     ) -> dict[str, Any]:
         await context.report_progress(0, 1, "simulating")
-        found: dict[str, Any] = await call(tools.simulate, held, file, kernel, inputs, target, lnc, timing)
+        found: dict[str, Any] = await call(tools.simulate, held, file, kernel, inputs, target, lnc, timing, cursor)
         await context.report_progress(1, 1, "done")
         return found
 
@@ -155,8 +157,10 @@ def _profile_tools(server: MCPServer[Any], call: Callable[..., Any]) -> None:
         return found
 
     @server.tool(description="Find what costs time in a profile, down to the source line. Use it after profile_bounds.")
-    async def investigate(name: ProfileName, cursor: Cursor = 0) -> dict[str, Any]:
+    async def investigate(context: Context, name: ProfileName, cursor: Cursor = 0) -> dict[str, Any]:
+        await context.report_progress(0, 1, "investigating")
         found: dict[str, Any] = await call(tools.investigate, name, cursor)
+        await context.report_progress(1, 1, "done")
         return found
 
 
@@ -188,31 +192,83 @@ def _resources(server: MCPServer[Any], held: Workspace) -> None:
         "vibeserve://symbol/{name}", description="A symbol's page, such as nisa.nc_matmul.", mime_type="text/markdown"
     )
     def symbol_page(name: str) -> str:
-        from vibeserve import knowledge
-
-        return _page_text(f"symbol/{knowledge.find_symbol(name).name}")
+        return _clean(lambda: _page_text(f"symbol/{_knowledge().find_symbol(name).name}"))
 
     @server.resource("vibeserve://error/{code}", description="An error code's page.", mime_type="text/markdown")
     def error_page(code: str) -> str:
-        from vibeserve import knowledge
+        return _clean(lambda: _page_text(f"error/{_knowledge().find_error(code).code}"))
 
-        return _page_text(f"error/{knowledge.find_error(code).code}")
+    @server.resource(
+        "vibeserve://note/{name}",
+        description="A note on serving systems or a guide by its name: continuous-batching, matrix-multiplication, trn3, …",
+        mime_type="text/markdown",
+    )
+    def note(name: str) -> str:
+        return _clean(lambda: _note_text(name))
+
+    @server.resource("vibeserve://notes", description="The names of all notes and guides.", mime_type="text/markdown")
+    def notes() -> str:
+        return "\n".join(f"- {kind} {page.rpartition('/')[2]}: {title}" for kind, page, title in _notes()) + "\n"
 
     @server.resource("vibeserve://run/{name}", description="A run's report in Markdown.", mime_type="text/markdown")
     def run_report(name: str) -> str:
-        path = held.path(f"runs/{name}/report.md")
-        if not path.is_file():
-            raise FileNotFoundError(f"no report of run {name} in {held.root}/runs")
-        return path.read_text(encoding="utf-8")
+        return _clean(lambda: _report_text(held, name))
+
+
+def _progress(context: Context) -> Callable[[int, int, str], None]:
+    """What a worker thread calls to report how far it is."""
+
+    def report(done: int, total: int, message: str) -> None:
+        anyio.from_thread.run(context.report_progress, done, total, message)
+
+    return report
+
+
+def _clean(make: Callable[[], str]) -> str:
+    """A resource's text; a known error as the protocol's own, in one line."""
+    try:
+        return make()
+    except VibeServeError as error:
+        raise ResourceError(f"{error.message}{f' — {error.hint}' if error.hint else ''}") from None
+
+
+def _knowledge() -> Any:
+    from vibeserve import knowledge
+
+    return knowledge
+
+
+def _notes() -> list[tuple[str, str, str]]:
+    return [item for item in _knowledge().Index.standard().contents() if item[0] in ("note", "guide")]
+
+
+def _note_text(name: str) -> str:
+    known = {page.rpartition("/")[2]: page for _, page, _ in _notes()}
+    if name not in known:
+        raise InputError(
+            f"no note or guide '{name}'", hint=_knowledge().near(name, list(known), "vibeserve://notes lists them")
+        )
+    return _page_text(known[name])
+
+
+def _report_text(held: Workspace, name: str) -> str:
+    path = held.path(f"runs/{name}/report.md")
+    if not path.is_file():
+        raise InputError(f"no report of run '{name}' below runs/", hint="'vibeserve report RUN' writes it")
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return (
+        text
+        if len(text) <= MOST_CHARACTERS * 4
+        else f"{text[: MOST_CHARACTERS * 4]}\n\n(cut; the whole report: {path})\n"
+    )
 
 
 def _page_text(page: str) -> str:
-    from vibeserve import knowledge
-
-    found = knowledge.Index.standard().page(page)
+    found = _knowledge().Index.standard().page(page)
     if found is None:
-        raise FileNotFoundError(f"no page {page}")
-    return found.text()
+        raise InputError(f"no page {page}", hint="search with docs_search")
+    text: str = found.text()
+    return text
 
 
 def serve(workspace: Path, http: tuple[str, int] | None) -> None:

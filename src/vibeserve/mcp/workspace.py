@@ -35,6 +35,19 @@ class Workspace:
         return f"{self.path(file)}{colon}{name}"
 
 
+def shortened(item: dict[str, Any], key: str, most: int) -> dict[str, Any]:
+    """The item with as much of its list `key` as fits `most` characters; `<key>_left_out` counts the rest."""
+    room = most - len(dumps({**item, key: []}))
+    kept: list[Any] = []
+    for value in item.get(key, ()):
+        room -= len(dumps(value)) + 2
+        if room < 0:
+            break
+        kept.append(value)
+    left = len(item.get(key, ())) - len(kept)
+    return {**item, key: kept, f"{key}_left_out": left} if left else item
+
+
 def page(items: list[Any], cursor: int, key: str, rest: dict[str, Any]) -> dict[str, Any]:
     """`rest` with as many of `items` (from `cursor`) under `key` as fit the size of an answer; `next_cursor` where more are
     left. Always whole items, always valid JSON."""
