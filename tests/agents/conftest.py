@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.agents.stand_in_http import Endpoint
 
 from vibeserve.agents import confine, make_agent
 from vibeserve.base.clock import LogicalClock
@@ -26,7 +28,9 @@ def put_on_path(folder: Path, name: str, behaviour: Mapping[str, str], monkeypat
     """The stand-in as an executable of this name, first on PATH, logged in."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / name
-    source = (Path(__file__).parent / "stand_in.py").read_text(encoding="utf-8")
+    here = Path(__file__).parent
+    shutil.copy(here / "stand_in.py", folder / "stand_in.py")
+    source = (here / ("stand_in_acp.py" if name == "acp-agent" else "stand_in.py")).read_text(encoding="utf-8")
     program.write_text(f"#!{sys.executable}\n{source}", encoding="utf-8")
     program.chmod(0o755)
     (folder / "behaviour.json").write_text(json.dumps(dict(behaviour)))
@@ -71,12 +75,19 @@ class AgentRun:
 
 
 @pytest.fixture
-def agent_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AgentRun]:
-    """A run with the stand-in of a command line."""
+def agent_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., AgentRun]]:
+    """A run with the stand-in of an agent."""
+
+    endpoints: list[Endpoint] = []
 
     def make(agent: str, behaviour: Mapping[str, str] | None = None, name: str = "one", **rest: Any) -> AgentRun:
-        program = agent.partition(":")[0]
+        program = "acp-agent" if agent == "acp:acp-agent" else agent.partition(":")[0]
         put_on_path(tmp_path / name / "bin", program, behaviour or {}, monkeypatch)
+        if program == "openai":
+            endpoints.append(Endpoint(dict(behaviour or {})))
+            monkeypatch.setenv("OPENAI_BASE_URL", endpoints[-1].url)
         return AgentRun(tmp_path / name, agent, **rest)
 
-    return make
+    yield make
+    for endpoint in endpoints:
+        endpoint.close()

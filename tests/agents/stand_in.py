@@ -12,6 +12,7 @@ import re
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(sys.argv[0])
@@ -169,26 +170,44 @@ def misbehave(mode: str, document: dict[str, object]) -> None:
         sys.exit(0)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a prompt asks for, how this stand-in is told to misbehave, and what it would answer."""
+
+    role: str
+    number: int
+    title: str
+    mode: str
+    document: dict[str, object]
+    seconds: float
+
+
+def understand(prompt: str, behaviour: dict[str, str] | None = None) -> Asked:
+    """Read a prompt as an agent would: by its first words."""
+    if behaviour is None:
+        behaviour = json.loads((HERE.parent / "behaviour.json").read_text())
+    role = next(role for start, role in ROLES.items() if prompt.startswith(start))
+    title = (re.search(r"# The hypothesis\n(Idea (\d+))", prompt) or [0, "", "0"])[1]
+    number = int(title.split()[-1]) if title else int((re.search(r"Round (\d+)\.", prompt) or [0, "0"])[1])
+    mode = behaviour.get(f"{role} {number}", behaviour.get(role, ""))
+    if mode.endswith(" once"):
+        mode = "" if "could not be used" in prompt else mode.removesuffix(" once")
+    document = answer(role, number, prompt, behaviour)
+    if mode == "wrong":
+        document = {**document, "extra": 1}
+    return Asked(role, number, title, mode, document, float(behaviour.get("seconds", "0")))
+
+
 def main() -> None:
     if not os.environ.get(LOGIN[NAME]):
         sys.exit(1)
     prompt = sys.argv[sys.argv.index("run") + 1] if NAME == "opencode" else sys.stdin.read()
-    behaviour = json.loads((HERE.parent / "behaviour.json").read_text())
-    role = next(role for start, role in ROLES.items() if prompt.startswith(start))
-    title = (re.search(r"# The hypothesis\n(Idea (\d+))", prompt) or [0, "", "0"])[1]
-    number = int(title.split()[-1]) if title else int((re.search(r"Round (\d+)\.", prompt) or [0, "0"])[1])
-    again = "could not be used" in prompt
-    mode = behaviour.get(f"{role} {number}", behaviour.get(role, ""))
-    if mode.endswith(" once"):
-        mode = "" if again else mode.removesuffix(" once")
-    if role == "implement":
-        work(title, prompt, mode)
-    document = answer(role, number, prompt, behaviour)
-    misbehave(mode, document)
-    if mode == "wrong":
-        document = {**document, "extra": 1}
-    time.sleep(float(behaviour.get("seconds", "0")))
-    speak(document)
+    asked = understand(prompt)
+    if asked.role == "implement":
+        work(asked.title, prompt, asked.mode)
+    misbehave(asked.mode, asked.document)
+    time.sleep(asked.seconds)
+    speak(asked.document)
 
 
 if __name__ == "__main__":

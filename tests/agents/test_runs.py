@@ -13,7 +13,10 @@ pytestmark = pytest.mark.skipif(confine.here() is None, reason="not run: bubblew
 COSTS = {"claude": 0.02, "codex": None, "gemini": None, "opencode": 0.02}
 
 
-@pytest.mark.parametrize("agent", ["claude", "codex", "gemini:flash", "opencode"])
+AGENTS = ["claude", "codex", "gemini:flash", "opencode", "acp:acp-agent", "openai:small"]
+
+
+@pytest.mark.parametrize("agent", AGENTS)
 def test_a_run_completes_and_says_who_did_what_at_which_cost(agent_run: Any, agent: str) -> None:
     run = agent_run(agent, {"rounds": "2"})
     document = run.run()
@@ -34,10 +37,19 @@ def test_a_run_completes_and_says_who_did_what_at_which_cost(agent_run: Any, age
         (3, "design", "designer", "answered"),
     ]
     name = agent.partition(":")[0]
-    assert {(row.agent, row.sandbox, row.input_tokens, row.output_tokens) for row in calls} == {
-        (agent, "bubblewrap", 1000, 50)
-    }
-    assert {row.cost_usd for row in calls} == {COSTS[name]}
+    if name == "openai":
+        assert [(row.input_tokens, row.output_tokens) for row in calls[:4]] == [
+            (100, 10),
+            (300, 30),
+            (600, 60),
+            (300, 30),
+        ]
+        assert {row.sandbox for row in calls} == {"runs nothing itself"}
+    else:
+        assert {(row.input_tokens, row.output_tokens) for row in calls} == {(1000, 50)}
+        assert all(row.sandbox.startswith("bubblewrap ") for row in calls)
+    assert {row.agent for row in calls} == {agent}
+    assert {row.cost_usd for row in calls} == {COSTS.get(name)}
     assert all((run.directory / row.transcript / "prompt.md").is_file() for row in calls)
     assert all((run.directory / row.transcript / "output.jsonl").stat().st_size > 0 for row in calls)
     assert "measured 9999 tokens/s" in str([row.value for row in claims])

@@ -1,21 +1,22 @@
 """Bubblewrap around an agent: it sees its work, a home of its own, the toolchain read-only, and nothing else.
 
 It gets no other run, no evaluator, no user's home, and no process but its own; all of it dies with the one that started
-it. The network is there only where the box says so.
+it. The network is there only where the box says so. (`vibeserve.measure.sandbox` has the walls of a candidate's server,
+which never has a network, and says whether bubblewrap works here.)
 """
 
 from __future__ import annotations
 
-import functools
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
+import vibeserve
 from vibeserve.agents.desk import Box
+from vibeserve.measure.sandbox import Bubblewrap as Walls
+from vibeserve.measure.sandbox import choose, interpreter_roots
 
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix/store")
 _ETC = (
     "passwd",
     "group",
@@ -27,52 +28,44 @@ _ETC = (
     "alternatives",
     "ld.so.cache",
 )
+_SCRATCH_BYTES = 4 << 30
 
 
 class Bubblewrap:
-    """The sandbox of Linux. Use `here()` to see whether it runs on this machine."""
+    """The sandbox of Linux, by the `program` bwrap. Use `here()` to see whether it runs on this machine."""
 
-    name = "bubblewrap"
+    def __init__(self, program: str, name: str):
+        self._program = program
+        self.name = name
 
     def wrap(self, argv: Sequence[str], box: Box) -> tuple[str, ...]:
         """`argv` under bwrap, in `box.work`."""
-        line = ["bwrap", "--die-with-parent", "--new-session", "--unshare-user-try", "--unshare-ipc", "--unshare-pid"]
-        line += ["--unshare-uts", "--unshare-cgroup-try", *([] if box.network else ["--unshare-net"])]
-        line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run"]
+        line = [self._program, "--unshare-all", *(["--share-net"] if box.network else []), "--die-with-parent"]
+        line += ["--new-session", "--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev"]
+        line += ["--size", str(_SCRATCH_BYTES), "--tmpfs", "/tmp"]
         for name in _SYSTEM:
-            path = Path(name)
-            if path.is_symlink():
-                line += ["--symlink", str(path.readlink()), name]
-            elif path.is_dir():
+            if os.path.islink(name):
+                line += ["--symlink", os.readlink(name), name]
+            elif os.path.isdir(name):
                 line += ["--ro-bind", name, name]
         for name in _ETC:
             line += ["--ro-bind-try", str(Path("/etc", name).resolve()), f"/etc/{name}"]
-        for path in _outermost([Path(sys.prefix), Path(sys.base_prefix), *box.readable]):
-            line += ["--ro-bind-try", str(path), str(path)]
+        roots = interpreter_roots()
+        for path in roots:
+            line += ["--ro-bind", str(path), str(path)]
+        package = Path(vibeserve.__file__).resolve().parent
+        if any(package.is_relative_to(root) for root in roots):
+            line += ["--tmpfs", str(package)]  # an installed vibeserve has the packaged bundles' evaluators beside it
+        for path in dict.fromkeys(box.readable):
+            if not any(path.is_relative_to(name) for name in _SYSTEM):
+                line += ["--ro-bind-try", str(path), str(path)]
         home, work = str(box.home.resolve()), str(box.work.resolve())
-        line += ["--bind", home, home, "--setenv", "HOME", home]
+        line += ["--bind", home, home, "--setenv", "HOME", home, "--setenv", "TMPDIR", "/tmp"]
         line += ["--bind" if box.writes else "--ro-bind", work, work, "--chdir", work, "--"]
         return (*line, *argv)
 
 
-def _outermost(paths: Iterable[Path]) -> list[Path]:
-    """The paths that lie in none of the others and not in the system's; the root is never among them."""
-    known = sorted({path.absolute() for path in paths if path.absolute() != Path("/")})
-    kept: list[Path] = []
-    for path in known:
-        if not any(path.is_relative_to(other) for other in [*kept, Path("/usr")]):
-            kept.append(path)
-    return kept
-
-
-@functools.cache
 def here() -> Bubblewrap | None:
     """Bubblewrap where it runs on this machine (some containers forbid it), else None."""
-    if shutil.which("bwrap") is None:
-        return None
-    argv = Bubblewrap().wrap(["true"], Box(Path("/usr"), False, Path("/usr")))
-    try:
-        done = subprocess.run(argv, capture_output=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return Bubblewrap() if done.returncode == 0 else None
+    walls = choose()
+    return Bubblewrap(walls.program, walls.name) if isinstance(walls, Walls) else None

@@ -28,7 +28,7 @@ def parse_agent(text: str) -> AgentName:
             what = "a command" if kind == "acp" else "a model"
             raise InputError(f"--agent {kind} needs {what}", hint=known)
         if kind == "acp":
-            _command(rest)
+            command_of(rest)
         return AgentName(kind, rest.strip())
     if kind in CLIS and (rest.strip() or not colon):
         return AgentName(kind, rest.strip())
@@ -37,7 +37,8 @@ def parse_agent(text: str) -> AgentName:
     raise InputError(f"unknown agent {text!r}", hint=known)
 
 
-def _command(text: str) -> list[str]:
+def command_of(text: str) -> list[str]:
+    """The words of a command line. Raises InputError for one that is none."""
     try:
         return shlex.split(text)
     except ValueError as error:
