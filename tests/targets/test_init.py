@@ -247,12 +247,61 @@ def test_a_local_checkpoint_and_a_users_own_source(here):
     assert validate(second.path, run_scripts=False).ok
 
 
-def test_what_has_no_example_here_is_refused_with_the_way_on(here):
-    proposal = propose("acme/kokoro-2-90m", "cpu", "p50 latency")
+WITHOUT_EXAMPLE = {
+    "acme/bge-m4": ("embedding throughput", "openai-embeddings", "embeddings_per_s"),
+    "acme/Qwen2.5-VL-7B-Instruct": ("p95 latency of describing images", "openai-chat", "p95_latency_s"),
+    "acme/kokoro-2-90m": ("p50 latency", "openai-speech", "p50_latency_s"),
+    "acme/cogvideox-5b": ("videos per minute", "openai-videos", "request_throughput"),
+}
+
+
+@pytest.mark.parametrize("model", WITHOUT_EXAMPLE)
+def test_without_an_example_the_contract_is_asked_about_and_then_written(here, model):
+    goal, api, metric = WITHOUT_EXAMPLE[model]
+    proposal = propose(model, "cpu", goal)
     assert "No example has this contract" in proposal.question
-    with pytest.raises(MissingError, match="no example"):
-        write_bundle(proposal)
-    assert list(here.iterdir()) == []
+    assert "Which contract should be measured" in proposal.question
+    assert proposal.inference.api == api
+    write_bundle(proposal)
+    assert read_bundle(proposal.path).metric.name == metric
+    result = validate(proposal.path)
+    assert result.ok, [check for check in result.checks if check.ok is False]
+    contract = (proposal.path / "benchmark" / "contract.py").read_text()
+    assert contract == (proposal.path / "accuracy_checker" / "contract.py").read_text()
+    assert "/v1/images" not in contract
+    assert "terrain" not in "".join(
+        f.read_text() for f in proposal.path.rglob("README.md") if f.parent != proposal.path
+    )
+    for script in proposal.path.rglob("*.py"):
+        assert not re.search(r"(?m)^# requires", script.read_text())
+
+
+def test_a_contract_without_a_template_is_refused_with_the_way_on(here):
+    with pytest.raises(MissingError, match="neither an example nor a template"):
+        write_bundle(propose("acme/moshi-2", "cpu", "p50 latency of a voice assistant"))
+    assert list((here / "examples" / "model-serving").iterdir()) == []
+
+
+def test_numbers_are_renamed_where_a_contract_has_no_tokens(here):
+    reading = propose(
+        "acme/FLUX.2-dev", "H100", "maximize throughput of 1024x1024 images with 28 steps, 8 at once"
+    ).reading
+    assert (reading.metric, reading.direction) == ("images_per_s", "higher")
+    assert any("has no such number" in note for note in reading.notes)
+    first = propose("acme/FLUX.2-dev", "H100", "minimize p95 TTFT").reading
+    assert (first.metric, first.direction) == ("p95_latency_s", "lower")
+
+
+def test_size_and_steps_of_an_image_goal_reach_both_scripts(here):
+    proposal = propose("acme/FLUX.2-dev", "H100", "images per second at 1024x768 with 28 denoising steps, 8 at once")
+    write_bundle(proposal)
+    bundle = read_bundle(proposal.path)
+    assert bundle.benchmark_args == ("--size", "1024x768", "--steps", "28", "--concurrency", "8")
+    for place in ("accuracy_checker", "benchmark"):
+        text = (proposal.path / place / "contract.py").read_text()
+        assert 'default="1024x768"' in text
+        assert "default=28" in text
+    assert bundle.meta.task == "text-to-image"
 
 
 def test_a_failed_write_leaves_nothing(here, monkeypatch):

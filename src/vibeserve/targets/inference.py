@@ -32,6 +32,13 @@ class Modality:
     chat_api: str = ""
     streaming_api: str = ""
     sources_by_hardware: dict[str, str] = field(default_factory=dict)
+    rate: str = ""
+    metrics: dict[str, str] = field(default_factory=dict)
+    args: tuple[str, ...] = ()
+    streaming_args: tuple[str, ...] = ()
+    endpoints: str = ""
+    accuracy: str = ""
+    measures: tuple[str, ...] = ()
 
     @property
     def arrow(self) -> str:
@@ -75,7 +82,11 @@ def _tables() -> dict[str, Any]:
 
 def modalities() -> dict[str, Modality]:
     """All contracts, by name."""
-    return {entry["name"]: Modality(**entry) for entry in _tables()["modality"]}
+    made: dict[str, Modality] = {}
+    for entry in _tables()["modality"]:
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
+        made[entry["name"]] = Modality(**fields)
+    return made
 
 
 def gather(model: str, goal: str) -> Evidence:

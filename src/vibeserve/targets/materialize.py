@@ -24,7 +24,7 @@ from typing import Any
 from vibeserve.base.errors import InputError, MissingError
 from vibeserve.base.files import DiskFiles, Files, write_json
 from vibeserve.base.paths import cache_dir
-from vibeserve.targets.sources import Found, UnavailableError, checkpoint, resolve, sha256_file
+from vibeserve.targets.sources import Found, UnavailableError, checkpoint, resolve, sha256_file, whole_checkpoint
 from vibeserve.targets.types import Bundle
 
 MANIFEST = "manifest.json"
@@ -67,7 +67,8 @@ def materialize(
     reasons, hints = [], []
     for source in bundle.meta.places():
         try:
-            found_files = resolve(source, base=bundle.path or bundle.reference.parent, revision=bundle.meta.revision)
+            base = bundle.path or bundle.reference.parent
+            found_files = resolve(source, base=base, revision=bundle.meta.revision, whole=_whole(bundle))
         except UnavailableError as unavailable:
             reasons.append(f"{source}: {unavailable}")
             hints.extend([unavailable.hint] if unavailable.hint else [])
@@ -87,7 +88,7 @@ def materialize(
 
 def _own_model(own: Path, bundle: Bundle, trusted: bool) -> Path:
     try:
-        found = checkpoint(f"file:{own}", own.resolve())
+        found = (whole_checkpoint if _whole(bundle) else checkpoint)(f"file:{own}", own.resolve())
     except UnavailableError as reason:
         raise InputError(
             f"{own}: not a model directory: {reason}", hint="remove it, or put a whole checkpoint there"
@@ -110,6 +111,11 @@ def _refuse_remote_code(found: Found, bundle: Bundle, trusted: bool) -> None:
         hint=f"read that code first; then it needs {' and '.join(lacking)}",
         code="remote-code",
     )
+
+
+def _whole(bundle: Bundle) -> bool:
+    """Whether the model is no text model of transformers: then its directory is taken as it lies."""
+    return bundle.meta.task not in (None, "text-generation", "text2text-generation")
 
 
 def _models() -> Path:
@@ -161,7 +167,7 @@ def _absolute(source: str, bundle: Bundle) -> str:
 def _unchanged(source: str, entry: Path, bundle: Bundle) -> bool:
     """Whether a place on this disk still holds what the entry was made from; a place that is gone has not changed."""
     try:
-        found = resolve(_absolute(source, bundle), base=Path.cwd())
+        found = resolve(_absolute(source, bundle), base=Path.cwd(), whole=_whole(bundle))
     except UnavailableError:
         return True
     recorded = json.loads((entry / MANIFEST).read_text(encoding="utf-8"))
@@ -221,8 +227,8 @@ def _make(found: Found, bundle: Bundle, files: Files, trusted: bool, note: Calla
 
 def _manifest(found: Found, source: str, bundle: Bundle, folder: Path) -> dict[str, Any]:
     made = {
-        path.name: {"sha256": sha256_file(path), "bytes": path.stat().st_size}
-        for path in sorted(folder.iterdir())
+        str(path.relative_to(folder)): {"sha256": sha256_file(path), "bytes": path.stat().st_size}
+        for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
     return {
@@ -235,6 +241,7 @@ def _fill(found: Found, destination: Path, trusted: bool, note: Callable[[str], 
     if not found.needs_conversion:
         # Safetensors, ONNX and CTranslate2 are used as they lie: a link costs nothing, and the manifest notices when one changes.
         for name in (*found.files, *(found.code if trusted else ())):
+            (destination / name).parent.mkdir(parents=True, exist_ok=True)
             (destination / name).symlink_to((found.root / name).resolve())
         return
     if found.gguf is not None:

@@ -17,7 +17,11 @@ _NAME = r"`([A-Za-z_][A-Za-z0-9_]*)`"
 _UNITS = (
     (r"tok(en)?s?_per_s(ec)?$|aggregate_throughput$|token_throughput$|tok_per_sec$", "tokens/s"),
     (r"req(uest)?s?_per_s$|request_throughput$|goodput$", "requests/s"),
+    (r"audio_s_per_s$", "s/s"),
     (r"images_per_s$", "images/s"),
+    (r"embeddings_per_s$", "embeddings/s"),
+    (r"videos_per_s$", "videos/s"),
+    (r"answers_per_s$", "answers/s"),
     (r"_ms$", "ms"),
     (r"_s$|_sec$", "s"),
     (r"_rate$|_share$|_fraction$", ""),

@@ -120,7 +120,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
-class _Server(ThreadingHTTPServer):
+class ProbeServer(ThreadingHTTPServer):
+    """A thread a connection; a client that breaks off is no news."""
+
     daemon_threads = True
     request_queue_size = 256
 
@@ -131,7 +133,7 @@ class _Server(ThreadingHTTPServer):
 @contextmanager
 def probe_server(speak: Speak) -> Iterator[str]:
     """A server that says what `speak(prompt, tokens)` returns; gives its URL."""
-    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"speak": staticmethod(speak)}))
+    server = ProbeServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"speak": staticmethod(speak)}))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:

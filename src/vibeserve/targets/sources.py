@@ -23,6 +23,7 @@ _WANTED = (
     "vocab.*", "merges.txt", "special_tokens_map.json", "added_tokens.json", "chat_template*", "preprocessor_config.json",
     "processor_config.json",
 )  # fmt: skip
+_NO_MODEL = (".py", ".md", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf", ".msgpack", ".h5", ".lock")
 _HEAVY = ("pytorch_model*.bin", "pytorch_model*.bin.index.json")
 
 
@@ -62,29 +63,45 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def resolve(source: str, *, base: Path, revision: str | None = None) -> Found:
+def resolve(source: str, *, base: Path, revision: str | None = None, whole: bool = False) -> Found:
     """Find `source` on this disk, downloading it where it is the hub's.
 
-    `base` is what relative paths are relative to; `revision` holds where the source names none. Raises
+    `base` is what relative paths are relative to; `revision` holds where the source names none. `whole` takes a checkpoint
+    directory with all its files and folders as they lie: a pipeline, or weights that transformers does not convert. Raises
     UnavailableError, and InputError for a source that can be no source.
     """
     if source.startswith("hf://"):
-        return _from_hub(source, revision)
+        return _from_hub(source, revision, whole)
     if source.startswith("pypi://"):
         return _from_package(source)
     if source.startswith("file:"):
         text = source.removeprefix("file://") if source.startswith("file:///") else source.removeprefix("file:")
         path = Path(text).expanduser()
-        return _from_disk(source, path if path.is_absolute() else base / path)
+        return _from_disk(source, path if path.is_absolute() else base / path, whole)
     raise InputError(f"meta.json: source {source!r} is none of hf://, file:, pypi://", hint="see docs/bundles.md")
 
 
-def _from_disk(source: str, path: Path) -> Found:
+def _from_disk(source: str, path: Path, whole: bool = False) -> Found:
     if path.is_file() and path.suffix == ".gguf":
         return Found(source, path.parent.resolve(), (path.name,), sha256_file(path))
     if not path.is_dir():
         raise UnavailableError(f"no such {'file' if path.suffix else 'directory'}: {path}")
-    return checkpoint(source, path.resolve())
+    return whole_checkpoint(source, path.resolve()) if whole else checkpoint(source, path.resolve())
+
+
+def whole_checkpoint(source: str, root: Path) -> Found:
+    """Every file of a directory but code, texts and pictures; with weights among them."""
+    names = sorted(
+        str(path.relative_to(root))
+        for path in root.rglob("*")
+        if path.is_file()
+        and not path.name.startswith(".")
+        and path.suffix not in _NO_MODEL
+        and path.name != "manifest.json"
+    )
+    if not any(name.endswith((".safetensors", ".bin", ".pth", ".pt", ".onnx", ".gguf")) for name in names):
+        raise UnavailableError(f"{root} holds no weights")
+    return as_it_lies(source, root, tuple(names))
 
 
 def checkpoint(source: str, root: Path) -> Found:
@@ -156,7 +173,7 @@ def _from_package(source: str) -> Found:
     raise UnavailableError(f"package {package} {distribution.version} has no file {wanted}", hint=pip)
 
 
-def _from_hub(source: str, revision: str | None) -> Found:
+def _from_hub(source: str, revision: str | None, whole: bool) -> Found:
     match = re.fullmatch(r"hf://([^/@#]+/[^/@#]+|[^/@#]+)(?:@([^#]+))?(?:#(.+\.gguf))?", source)
     if not match:
         raise InputError(f"meta.json: {source!r} is not hf://ORG/NAME@REVISION", hint="see docs/bundles.md")
@@ -166,26 +183,29 @@ def _from_hub(source: str, revision: str | None) -> Found:
         import huggingface_hub
     except ImportError:
         raise UnavailableError("huggingface_hub is not installed", hint="pip install 'vibeserve[engine]'") from None
-    patterns = [gguf] if gguf else [*_WANTED, "*.py"]
+    patterns = [gguf] if gguf else None if whole else [*_WANTED, "*.py"]
+    ignored = [f"*{suffix}" for suffix in _NO_MODEL] if whole else None
     try:  # a snapshot that the hub's own cache holds needs no network
         local = huggingface_hub.snapshot_download(
-            repo, revision=revision, allow_patterns=patterns, local_files_only=True
+            repo, revision=revision, allow_patterns=patterns, ignore_patterns=ignored, local_files_only=True
         )
-        return _snapshot(source, Path(local), gguf)
+        return _snapshot(source, Path(local), gguf, whole)
     except (OSError, ValueError, UnavailableError):
         pass
     _probe_hub(repo, revision)
     try:
-        local = huggingface_hub.snapshot_download(repo, revision=revision, allow_patterns=patterns)
+        local = huggingface_hub.snapshot_download(
+            repo, revision=revision, allow_patterns=patterns, ignore_patterns=ignored
+        )
     except Exception as error:  # the hub client raises many kinds; each means: not from here
         raise UnavailableError(f"the download from the hub failed: {_first_line(error)}") from error
-    return _snapshot(source, Path(local), gguf)
+    return _snapshot(source, Path(local), gguf, whole)
 
 
-def _snapshot(source: str, root: Path, gguf: str | None) -> Found:
+def _snapshot(source: str, root: Path, gguf: str | None, whole: bool) -> Found:
     if gguf is not None:
         return _from_disk(source, root / gguf)
-    return checkpoint(source, root)
+    return whole_checkpoint(source, root) if whole else checkpoint(source, root)
 
 
 def _probe_hub(repo: str, revision: str | None) -> None:

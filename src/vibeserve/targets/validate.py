@@ -9,13 +9,15 @@ import ast
 import importlib.util
 import json
 import math
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import tomllib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from vibeserve.targets.bundle_toml import BundleToml, read_toml
 from vibeserve.targets.meta import read_meta
 from vibeserve.targets.objective import lines_to_add, metric_from_objective, missing_contents, stated_direction
 from vibeserve.targets.probe import constant, echo, probe_server, write_tokenizer
+from vibeserve.targets.probe_media import MEDIA_APIS, media_server, write_clips
 from vibeserve.targets.types import Metric
 
 LAYOUT = (
@@ -222,11 +225,11 @@ def _script(
     subject: _Subject, script: Path, arguments: list[str], limit_s: float, isolated: bool = False
 ) -> subprocess.CompletedProcess[str]:
     # -S leaves out site-packages; the script's own folder stays importable, unlike with -I.
-    flags = ["-S", "-E", "-s"] if isolated else []
+    flags = ["-B", "-S", "-E", "-s"] if isolated else ["-B"]
     try:
         return subprocess.run(
             [sys.executable, *flags, str(script), *arguments],
-            cwd=script.parent, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit_s, check=False,
+            cwd=script.parent, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit_s, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise InputError(
@@ -264,32 +267,51 @@ def _flags(subject: _Subject) -> str | None:
     return f"the benchmark lacks {', '.join(missing)}" if missing else None
 
 
-def _need_text_api(subject: _Subject) -> None:
-    if subject.toml.serving.api not in _TEXT_APIS:
-        raise _NotRunError(f"there is no sample server for {subject.toml.serving.api}")
-    lacking = [name for name in ("tokenizers", "jinja2") if importlib.util.find_spec(name) is None]
-    if lacking:
-        raise _NotRunError(f"needs {', '.join(lacking)} (pip install 'vibeserve[engine]')")
+@contextmanager
+def _trial(subject: _Subject, name: str, *, varied: bool) -> Iterator[list[str]]:
+    """A small server for the bundle's API; gives the arguments with which its script is tried against it."""
+    help_text, generic = subject.help.get(name, ""), (subject.path / name).with_name("contract.py").is_file()
+    api = subject.toml.serving.api
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        if generic:
+            if api not in MEDIA_APIS or importlib.util.find_spec("aiohttp") is None:
+                raise _NotRunError(f"there is no sample server for {api}" if api not in MEDIA_APIS else "needs aiohttp")
+            arguments = ["--url", stack.enter_context(media_server(varied=varied))]
+            if _has_flag(help_text, "--audio-dir"):
+                write_clips(Path(folder) / "clips")
+                arguments += ["--audio-dir", str(Path(folder) / "clips"), "--clip-s", "0.5", "--way", "file"]
+            small = {"--size": "64x64", "--steps": "1", "--side": "32", "--frames": "2"}
+            for flag, value in small.items():
+                arguments += [flag, value] if _has_flag(help_text, flag) else []
+        else:
+            if api not in _TEXT_APIS:
+                raise _NotRunError(f"there is no sample server for {api}")
+            lacking = [module for module in ("tokenizers", "jinja2") if importlib.util.find_spec(module) is None]
+            if lacking:
+                raise _NotRunError(f"needs {', '.join(lacking)} (pip install 'vibeserve[engine]')")
+            arguments = ["--url", stack.enter_context(probe_server(echo if varied else constant))]
+            write_tokenizer(Path(folder) / "model")
+        if _has_flag(help_text, "--model-dir"):
+            arguments += ["--model-dir", str(Path(folder) / "model")]
+        yield arguments
 
 
 def _sample(subject: _Subject) -> str | None:
-    _need_text_api(subject)
     if subject.metric is None:
         raise _NotRunError("no metric is declared")
-    help_text = subject.help.get("benchmark/benchmark.py", "")
-    if any(not _has_flag(help_text, flag) for flag in TEN_FLAGS):
+    name = "benchmark/benchmark.py"
+    if any(not _has_flag(subject.help.get(name, ""), flag) for flag in TEN_FLAGS):
         raise _NotRunError("the benchmark lacks flags that it needs")
-    script = subject.path / "benchmark" / "benchmark.py"
-    with tempfile.TemporaryDirectory() as folder, probe_server(echo) as url:
-        write_tokenizer(Path(folder) / "model")
+    if "stream" in subject.toml.benchmark.args and re.search(r"ttft|finalize", subject.metric.name):
+        raise _NotRunError(f"there is no sample server that streams: {subject.metric.name} cannot be tried")
+    with tempfile.TemporaryDirectory() as folder, _trial(subject, name, varied=True) as trial:
         output = Path(folder) / "output.json"
         arguments = [
-            *subject.toml.benchmark.args, "--url", url, "--num-requests", "6", "--rate", "50", "--duration", "5",
-            "--max-tokens", "48", "--prompt-len", "480", "--seed", "1", "--output-json", str(output),
+            *subject.toml.benchmark.args, "--num-requests", "6", "--rate", "50", "--duration", "5", "--max-tokens", "48",
+            "--prompt-len", "480" if "--audio-dir" not in trial and "--size" not in trial else "12", "--seed", "1",
+            "--output-json", str(output), *trial,
         ]  # fmt: skip
-        if _has_flag(help_text, "--model-dir"):
-            arguments += ["--model-dir", str(Path(folder) / "model")]
-        done = _script(subject, script, arguments, _SCRIPT_LIMIT_S)
+        done = _script(subject, subject.path / name, arguments, _SCRIPT_LIMIT_S)
         if not output.is_file():
             return f"no output (exit code {done.returncode}): {_last_line(done.stderr)}"
         try:
@@ -306,16 +328,11 @@ def _sample(subject: _Subject) -> str | None:
 
 
 def _rejects(subject: _Subject) -> str | None:
-    _need_text_api(subject)
-    help_text = subject.help.get("accuracy_checker/checker.py", "")
-    if not _has_flag(help_text, "--url"):
+    name = "accuracy_checker/checker.py"
+    if not _has_flag(subject.help.get(name, ""), "--url"):
         raise _NotRunError("the checker has no --url: it does not ask a server")
-    with tempfile.TemporaryDirectory() as folder, probe_server(constant) as url:
-        write_tokenizer(Path(folder) / "model")
-        arguments = [*subject.toml.checker.args, "--url", url]
-        if _has_flag(help_text, "--model-dir"):
-            arguments += ["--model-dir", str(Path(folder) / "model")]
-        done = _script(subject, subject.path / "accuracy_checker" / "checker.py", arguments, _SCRIPT_LIMIT_S)
+    with _trial(subject, name, varied=False) as trial:
+        done = _script(subject, subject.path / name, [*subject.toml.checker.args, *trial], _SCRIPT_LIMIT_S)
     if done.returncode == 0:
         return "it passes a server that answers every prompt alike"
     if done.returncode != 1:
