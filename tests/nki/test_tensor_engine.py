@@ -264,3 +264,25 @@ def test_adding_to_a_sum_that_was_read_is_reported(rng):
     run = simulate(kernel, strict=True)
     np.testing.assert_allclose(run(a), 2 * (a.T @ a), rtol=1e-5)
     assert [finding.kind for finding in run.findings] == ["stale-accumulate"]
+
+
+def test_matmul_through_an_index_on_trn3(evaluate, rng):
+    """Operands gathered and the result scattered along the free dimension, by groups of 32 partitions."""
+    a, b = (rng.standard_normal((64, 40)).astype(ml_dtypes.bfloat16) for _ in range(2))
+    picks = rng.integers(0, 40, (64, 1)).astype(np.uint16)
+    places = np.concatenate([rng.permutation(50)[:32] for _ in range(1)]).astype(np.uint16).reshape(32, 1)
+
+    def body(x, y, i, j):
+        out = psum((32, 50))
+        nisa.memset(out, 7.0)
+        for _ in range(2):
+            nisa.nc_matmul(out.indirect(j, 32), x.indirect(i, 32), y[:, 0:32])
+        return out
+
+    gathered = np.empty((64, 32), np.float32)
+    for p in range(64):
+        for e in range(32):
+            gathered[p, e] = a[p, picks[32 * (p // 32) + e, 0]]
+    expected = np.full((32, 50), 7, np.float32)
+    expected[:, places[:, 0]] = 2 * (gathered.T @ b[:, :32].astype(np.float32))
+    np.testing.assert_allclose(evaluate(body, a, b, picks, places, target="trn3"), expected, rtol=1e-5, atol=1e-5)

@@ -123,6 +123,14 @@ def lane_columns(tensor: NkiTensor, group: int) -> np.ndarray:
     index_tensor, _ = tensor.lanes.index
     index = read(index_tensor).reshape(index_tensor.shape[0], -1).astype(np.int64)
     parts, count = tensor.shape[0], tensor.lanes.width
+    if count > min(group, parts) * index.shape[1]:
+        raise KernelError(
+            f"{count} elements by {index.shape[1]} index columns",
+            code="S-TI",
+            rule=f"at most {min(group, parts)} for each column: the index of {group} partitions is shared",
+            fix="num_elem= of .indirect(), or more index columns",
+            operands=repr(tensor),
+        )
     columns = np.empty((parts, count), np.int64)
     for first in range(0, parts, group):
         block = index[first : first + group]

@@ -395,14 +395,14 @@ def _explain(error: TypeError) -> KernelError | None:
             fix="nisa.tensor_tensor / nisa.tensor_scalar, or nl.add(x, y)", place=place,
         )  # fmt: skip
     found = _BINDING.match(text)
-    from vibeserve.nki import language
+    from vibeserve.nki import isa, language
 
-    if found is None or not (found[1] in REGISTRY or found[1] in vars(language)):
+    if found is None or not (found[1] in REGISTRY or found[1] in vars(language) or found[1] in vars(isa)):
         return None
-    if found[1] not in REGISTRY:
+    if found[1] not in REGISTRY and found[1] not in vars(isa):
         return KernelError(f"nl.{text}", code="B2-UNKNOWN-KW", rule=f"the parameters of nl.{found[1]}", place=place)
-    spec = REGISTRY[found[1]]
     removed = {
+        "pred": ("B1-AFFINE-PRED", "pattern=, channel_multiplier=, offset= and cmp_op="),
         "mask": ("B1-MASK", "slice the operands: slice(start, min(end, n))"),
         "dtype": ("B1-DTYPE-KW", "the output's dtype is that of dst"),
         "psumAccumulateFlag": ("B1-PSUMFLAG", "accumulate="),
@@ -417,5 +417,6 @@ def _explain(error: TypeError) -> KernelError | None:
     code, fix = removed.get(found[2] or "", ("B2-UNKNOWN-KW", ""))
     if "'dst'" in text:
         code, fix = "B1-DST-FIRST", "allocate dst and pass it first"
-    signature = f"{spec.name}({', '.join(spec.params)})"
+    known = REGISTRY[found[1]].params if found[1] in REGISTRY else inspect.signature(vars(isa)[found[1]]).parameters
+    signature = f"{found[1]}({', '.join(known)})"
     return KernelError(f"nisa.{text}", code=code, rule=f"the parameters are {signature}", fix=fix, place=place)

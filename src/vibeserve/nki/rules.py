@@ -37,6 +37,7 @@ _FACTS = {
     "main",
     "control",
     "indirect",
+    "no_tensor",
 }
 
 
@@ -128,10 +129,11 @@ def _operand_kinds(call: Call) -> None:
                 rule="operands are tensors",
                 fix="pass it to the kernel as an argument",
             )
+        code, rule = entry.get("no_tensor", {}).get(name, ("NKI-OPERAND", f"{name} is a tensor"))
         call.fail(
             f"{name} is {_what(value)}",
-            code="B1-RESULT" if type(value).__name__ == "NkiInstruction" else "NKI-OPERAND",
-            rule=f"{name} is a tensor" + (" or a number" if name in scalars else ""),
+            code="B1-RESULT" if type(value).__name__ == "NkiInstruction" else code,
+            rule=rule + (" or a number" if name in scalars else ""),
         )
 
 
@@ -374,7 +376,7 @@ def ops(call: Call, argument: dict[str, list[str]]) -> None:
         op = _as_op(call, name, value)
         if not any(_op_in(op, group) for group in allowed):
             _bad_op(call, name, op, allowed)
-        if op.since > call.target.number and not op.activation:
+        if op.since > call.target.number and "activation" not in allowed:
             call.fail(f"{name}={op!r} on {call.target.name}", code="S-GENERATION", rule="trn3 and later")
 
 

@@ -300,8 +300,14 @@ def access_pattern(
         dim = _dim(tensor, indirect_dim)
         step = math.prod(tensor.shape[dim + 1 :]) * old_size // new_size
         if isinstance(scalar_offset, VirtualRegister) or is_tensor(scalar_offset):
-            if is_tensor(scalar_offset) and scalar_offset.size != 1:
-                fail(scalar_offset, "scalar_offset of more than one element", fix="a (1, 1) SBUF tensor or a register")
+            if is_tensor(scalar_offset):
+                _index_tile(scalar_offset, "scalar_offset", 1)
+                if scalar_offset.size != 1:
+                    fail(
+                        scalar_offset,
+                        "scalar_offset of more than one element",
+                        fix="a (1, 1) SBUF tensor or a register",
+                    )
             new.moves = (Move(scalar_offset, step, 1 << 62),)
         else:
             new.offset += _static(tensor, scalar_offset) * step
@@ -312,11 +318,25 @@ def access_pattern(
             )
         if not is_tensor(vector_offset):
             fail(tensor, f"vector_offset {vector_offset!r}", code="S-VOFF", fix="a (P, 1) SBUF tensor of row numbers")
+        _index_tile(vector_offset, "vector_offset", shape[0])
         step = math.prod(tensor.shape[1:]) * old_size // new_size
         new.rows = Rows(vector_offset, step, tensor.shape[0])
         new.moves = ()
     _check_pattern(tensor, new)
     return new
+
+
+def _index_tile(tile: NkiTensor, what: str, rows: int) -> None:
+    """Refuse an index tile that is not a column of 32-bit integers in SBUF with at least `rows` of them."""
+    if tile.buffer.value != "sbuf" or not tile.dtype.is_int or tile.dtype.itemsize != 4:
+        fail(tile, f"{what} in {tile.buffer.value} of {tile.dtype}", code="S-VOFF", rule="int32 or uint32 in SBUF")
+    if tile.size != tile.shape[0] or tile.size < rows:
+        fail(
+            tile,
+            f"{what} of shape {list(tile.shape)} for {rows} rows",
+            code="S-VOFF",
+            rule=f"({rows}, 1), one for each row",
+        )
 
 
 def _pairs(tensor: NkiTensor, pattern: Any) -> list[list[int]]:

@@ -158,8 +158,9 @@ def local_gather(
         places = (offsets[:, None] + run).reshape(-1)
         if places.size and (places.min() < 0 or places.max() >= source.shape[1]):
             raise KernelError(
-                f"nisa.local_gather: index {places.max()} outside of {source.shape[1]} elements", code="NCC_EVRF056"
-            )
+                f"nisa.local_gather: index {places.max()} outside of {source.shape[1]} elements", code="NCC_EVRF056",
+                rule="0 <= index < elements in a partition",
+            )  # fmt: skip
         taken = source[first : first + 16][:, places]
         target[first : first + 16, : min(taken.shape[1], target.shape[1])] = taken[:, : target.shape[1]]
     access.write(dst, target)
@@ -171,8 +172,9 @@ def nc_n_gather(core: Core, dst: NkiTensor, data: NkiTensor, indices: NkiTensor,
     source, places = rows(access.read(data)), rows(access.read(indices)).astype(np.int64)
     if places.size and places.max() >= source.shape[1]:
         raise KernelError(
-            f"nisa.nc_n_gather: index {places.max()} outside of {source.shape[1]} elements", code="NCC_EVRF056"
-        )
+            f"nisa.nc_n_gather: index {places.max()} outside of {source.shape[1]} elements", code="NCC_EVRF056",
+            rule="0 <= index < elements in a partition",
+        )  # fmt: skip
     access.write(dst, np.take_along_axis(source, places, axis=1))
 
 

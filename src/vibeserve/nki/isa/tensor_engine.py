@@ -23,12 +23,16 @@ from vibeserve.nki.tensor import NkiTensor
 GROUP = 32
 
 
+def _raw(tensor: NkiTensor) -> np.ndarray:
+    """[K, free] elements of an operand; an index is taken by groups of 32 partitions on this engine."""
+    if tensor.lanes is not None:
+        return np.take_along_axis(access.lane_base(tensor), access.lane_columns(tensor, GROUP), axis=1)
+    return rows(access.read(tensor))
+
+
 def _operand(tensor: NkiTensor) -> np.ndarray:
     """[K, free] float32 of a matmul operand."""
-    if tensor.lanes is not None:
-        values = np.take_along_axis(access.lane_base(tensor), access.lane_columns(tensor, GROUP), axis=1)
-        return values.astype(np.float32)
-    values = rows(access.read(tensor))
+    values = _raw(tensor)
     if tensor.dtype is tfloat32:
         return round_tf32(values)
     return values if values.dtype == np.float32 else values.astype(np.float32)
@@ -84,6 +88,9 @@ def _is_identity(values: np.ndarray) -> bool:
 def accumulate_into(core: Core, dst: NkiTensor, product: np.ndarray, accumulate: Any) -> None:
     """Write or add a float32 product [M, N] into a PSUM view, by the accumulation rules."""
     storage = dst.storage
+    if dst.lanes is not None:
+        _scatter_product(dst, product, accumulate)
+        return
     if accumulate is False:
         access.write(dst, product)
         _note_sum(dst)
@@ -129,6 +136,27 @@ def accumulate_into(core: Core, dst: NkiTensor, product: np.ndarray, accumulate:
     summed[...] = True
 
 
+def _scatter_product(dst: NkiTensor, product: np.ndarray, accumulate: Any) -> None:
+    """The same through an index: column `columns[p, j]` of the indexed tile takes product[p, j]; the last of equals wins."""
+    assert dst.lanes is not None
+    base, storage = dst.lanes.index[1], dst.storage
+    columns = access.lane_columns(dst, GROUP)
+    access.keep_unwritten(base)
+    values = access.read_f32(base).reshape(base.shape[0], -1).copy()
+    if storage.sums is None:
+        storage.sums = np.zeros(storage.count, np.bool_)
+    seen = np.ndarray(base.shape, np.bool_, storage.sums, base.start(), base.strides)
+    summed = seen.reshape(base.shape[0], -1).copy()
+    adds = np.take_along_axis(summed, columns, axis=1) if accumulate is None else np.bool_(bool(accumulate))
+    product = product.reshape(columns.shape)
+    np.put_along_axis(
+        values, columns, np.where(adds, np.take_along_axis(values, columns, axis=1) + product, product), axis=1
+    )
+    np.put_along_axis(summed, columns, True, axis=1)
+    access.write(base, values)
+    seen[...] = summed.reshape(seen.shape)
+
+
 def _note_sum(dst: NkiTensor) -> None:
     storage = dst.storage
     if storage.sums is None:
@@ -165,8 +193,8 @@ def scale_rows(parts: int) -> np.ndarray:
 def _scaled(data: NkiTensor, scale: NkiTensor) -> np.ndarray:
     """[4 * K, F] float32: each packed element unpacked and multiplied by its group's power of two."""
     parts = data.shape[0]
-    values = unpack_x4(rows(access.read(data)), data.dtype)
-    exponents = rows(access.read(scale)).view(np.uint8)
+    values = unpack_x4(_raw(data), data.dtype)
+    exponents = np.ascontiguousarray(_raw(scale)).view(np.uint8)
     groups = exponents[np.minimum(scale_rows(parts), exponents.shape[0] - 1)]
     factors = np.exp2(groups.astype(np.float32) - np.float32(127))
     factors = np.where(groups == 255, np.float32(np.nan), factors)

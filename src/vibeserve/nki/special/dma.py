@@ -136,8 +136,9 @@ def compute_sources(call: Call) -> None:
     op = call.args["reduce_op"]
     if not isinstance(op, Op) or op.name != "add":
         call.fail(
-            f"reduce_op={op!r}", code="B2-DMACOMPUTE-ORDER", rule="nl.add; the order is dst, srcs, reduce_op, scales"
-        )
+            f"reduce_op={op!r}", code="NKI-OPERAND" if isinstance(op, Op) else "B2-DMACOMPUTE-ORDER",
+            rule="nl.add; the order is dst, srcs, reduce_op, scales",
+        )  # fmt: skip
     if any(source.size != dst.size for source in srcs):
         call.fail("sources of other sizes than dst", code="S-ELEMENTS", rule="equal element counts")
     scales = call.args["scales"]

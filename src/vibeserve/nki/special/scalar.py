@@ -42,7 +42,7 @@ def activate2_stages(call: Call) -> None:
         call.fail(f"operators {pair}", code="S-OP", rule=", ".join(f"({a}, {b})" for a, b in sorted(_STAGES)))
     for flag, op in (("reverse0", pair[0]), ("reverse1", pair[1])):
         if call.args[flag] and op == "bypass":
-            call.fail(f"{flag} with a bypassed stage", code="NKI-OPERAND")
+            call.fail(f"{flag} with a bypassed stage", code="NKI-OPERAND", rule="a flag of an operator in use")
     first, second = call.tensor("imm0"), call.tensor("imm1")
     if first is not None and second is not None and first.dtype is not second.dtype:
         call.fail("imm0 and imm1 of different dtypes", code="S-DTYPE", rule="one dtype")

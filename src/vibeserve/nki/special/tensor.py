@@ -55,6 +55,9 @@ def _double_row(call: Call, left: NkiTensor, right: NkiTensor) -> None:
         call.fail(
             "perf_mode=double_row on v2 or in transpose mode", code="S-MM-DOUBLE", rule="trn2 and later, no transpose"
         )
+    size = tuple(call.args["tile_size"] or ())
+    if len(size) == 2 and size[1] != 128:
+        call.fail(f"perf_mode=double_row with tile_size={size}", code="S-MM-DOUBLE", rule="no column tiling")
 
 
 def matmul_shapes(call: Call) -> None:
@@ -81,6 +84,11 @@ def matmul_shapes(call: Call) -> None:
 
 def matmul_tiles(call: Call) -> None:
     position, size = tuple(call.args["tile_position"] or ()), tuple(call.args["tile_size"] or ())
+    if any(tensor.lanes is not None for tensor in call.tensors().values()):
+        if any(position):
+            call.fail(f"tile_position={position} with an indexed operand", code="S-TI", rule="(0, 0)")
+        if call.args["is_transpose"] and _t(call, "moving").lanes is not None:
+            call.fail("an indexed moving with is_transpose", code="S-TI", rule="moving is direct in transpose mode")
     if bool(position) != bool(size):
         call.fail("only one of tile_position and tile_size", code="S-MM-TILE", rule="both or neither")
     if not position:
@@ -135,6 +143,9 @@ def matmul_mx_shapes(call: Call) -> None:
     if position and tuple(position)[1] != 0:
         call.fail(f"tile_position={position}", code="S-MM-TILE", rule="no column tiling")
     for data, scale in ((left, "stationary_scale"), (right, "moving_scale")):
+        lanes, others = data.lanes, _t(call, scale).lanes
+        if (lanes is None) != (others is None) or (lanes and others and lanes.index[0] is not others.index[0]):
+            call.fail(f"{scale} and its data are not indexed alike", code="S-TI", rule="both by one index, or neither")
         _scale_shape(call, data, scale, _free(data))
 
 
