@@ -46,7 +46,7 @@ class StandIn:
         if asked.role == "implement":
             stand_in.work(asked.title, prompt[0].text, asked.mode)
             await self.files(session_id, asked.mode)
-        if asked.mode != "permission":
+        if asked.mode not in ("permission", "half"):
             stand_in.misbehave(asked.mode, asked.document)
         text = json.dumps(asked.document)
         text = text[: len(text) // 2] if asked.mode == "half" else text

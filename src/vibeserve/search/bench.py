@@ -15,6 +15,7 @@ from vibeserve.judge import Integrity, probe
 from vibeserve.measure import BenchResult, RunningServer, launch, measure_window, run_checker
 from vibeserve.measure.limits import Workload
 from vibeserve.measure.profile import Watching
+from vibeserve.measure.sandbox import choose
 from vibeserve.search.counters import facts_of
 from vibeserve.search.fixed import limit_facts, roofline_facts
 from vibeserve.search.lab import Gate, Window
@@ -90,7 +91,7 @@ class Bench:
     def start(self, name: str, directory: Path, *, log: Path) -> LabServer:
         """Launch it on a free port and wait until it is ready. Raises StartError."""
         del name
-        return LabServer(launch(directory, self._model_dir, log_dir=log, group=self._group))
+        return LabServer(launch(directory, self._model_dir, log_dir=log, group=self._group, sandbox=choose()))
 
     def check(self, server: Any, *, seed: int, log: Path, reference: bool = False) -> Gate:
         """The bundle's checker on this very server; of the reference it is enough to have been proved once."""

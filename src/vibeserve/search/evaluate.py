@@ -25,6 +25,7 @@ from vibeserve.measure import (
     reference_candidate,
     run_checker,
 )
+from vibeserve.measure.sandbox import Sandbox, choose
 from vibeserve.targets import Bundle
 
 
@@ -47,6 +48,7 @@ class Evaluation:
     gates: tuple[GateOutcome, ...]
     value: float | None = None
     comparison: Comparison | None = None
+    sandbox: str = ""
 
     @property
     def rejected(self) -> bool:
@@ -66,6 +68,7 @@ class Evaluation:
             "gates": [vars(gate) for gate in self.gates],
             "value": self.value,
             "improvement": improvement,
+            "sandbox": self.sandbox,
         }
         if better is None:
             return document | {"value_reason": self.reason, "improvement_reason": self.reason}
@@ -82,6 +85,7 @@ class _Course:
     output_dir: Path
     told: Callable[[str], None]
     runner: ProcessRunner | None
+    sandbox: Sandbox
     gates: list[GateOutcome] = field(default_factory=list)
 
     def note(self, name: str, ok: bool | None, detail: str) -> None:
@@ -91,7 +95,8 @@ class _Course:
 
     def start(self, directory: Path, name: str) -> RunningServer:
         """Launch a server. Raises StartError."""
-        return launch(directory, self.model_dir, log_dir=self.output_dir / name, runner=self.runner)
+        log_dir = self.output_dir / name
+        return launch(directory, self.model_dir, log_dir=log_dir, runner=self.runner, sandbox=self.sandbox)
 
 
 def evaluate(
@@ -107,6 +112,7 @@ def evaluate(
     trust_remote_code: bool = False,
     told: Callable[[str], None] = lambda text: None,
     runner: ProcessRunner | None = None,
+    require_sandbox: bool = False,
 ) -> Evaluation:
     """Put a candidate's directory through every gate; it is measured against `against`, else against the reference.
 
@@ -114,10 +120,12 @@ def evaluate(
     or the model has changed), and pairs of windows. `output_dir` gets every log and document.
 
     Raises InputError for a candidate that cannot be read, CheckError where the *other* server fails: that says nothing
-    about the candidate.
+    about the candidate, MissingError where `require_sandbox` and no sandbox works here.
     """
     read_candidate(candidate)
-    course = _Course(bundle, model_dir, seed, output_dir, told, runner)
+    sandbox = choose(require_sandbox)
+    told(f"sandbox: {sandbox.name}")
+    course = _Course(bundle, model_dir, seed, output_dir, told, runner, sandbox)
     for words in quiet_now().disturbances():
         told(f"the machine is not quiet: {words}")
     reference = reference_candidate(bundle, trust_remote_code=trust_remote_code)
@@ -126,7 +134,7 @@ def evaluate(
 
     def ended(verdict: str, reason: str, comparison: Comparison | None = None) -> Evaluation:
         value = statistics.median(comparison.values_b) if comparison else None
-        return Evaluation(str(candidate), verdict, reason, tuple(course.gates), value, comparison)
+        return Evaluation(str(candidate), verdict, reason, tuple(course.gates), value, comparison, sandbox.name)
 
     with ExitStack() as running:
         try:

@@ -16,7 +16,7 @@ ROUND_TOKENS, ROUND_COST_USD = 60_000, 0.25
 @dataclass(frozen=True)
 class Request:
     """The arguments of `optimize`. `tokens` and `cost_usd` bound what coding agents use; `parallel` is how many hypotheses
-    are worked out at once. `bundle` is a path or a packaged name; or the three directories stand for it.
+    are worked out at once, `call_s` how long one call of an agent may take. `bundle` is a path or a packaged name; or the three directories stand for it.
 
     Times in seconds. `metric` is `NAME:higher` or `NAME:lower`. `here` measures on a machine that is not the target.
     """
@@ -36,6 +36,7 @@ class Request:
     tokens: int | None = None
     cost_usd: float | None = None
     parallel: int = 1
+    call_s: float = 1800.0
 
     def __post_init__(self) -> None:
         three = (self.ref, self.acc_checker, self.bench)
@@ -49,7 +50,12 @@ class Request:
             raise InputError(f"--rounds must be at least 1, is {self.rounds}", hint="leave it out for as many as pay")
         if self.budget_s is not None and self.budget_s <= 0:
             raise InputError("--budget must be above 0", hint="for example --budget 10m")
-        for name, value in (("tokens", self.tokens), ("dollars", self.cost_usd), ("hypotheses at once", self.parallel)):
+        for name, value in (
+            ("tokens", self.tokens),
+            ("dollars", self.cost_usd),
+            ("hypotheses at once", self.parallel),
+            ("seconds a call", self.call_s),
+        ):
             if value is not None and value <= 0:
                 raise InputError(f"a budget of {name} must be above 0, is {value}")
         if parse_agent(self.agent).kind == "playbook" and (self.tokens, self.cost_usd) != (None, None):

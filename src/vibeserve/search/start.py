@@ -177,7 +177,7 @@ def _furnish(run: Run, request: Request, prepared: Prepared) -> None:
     """Give a coding agent its desk; what an earlier process of the run left of its agents is ended."""
     if isinstance(run.agent, CodingAgent):
         sweep(group_of(run.directory))
-        limits = Limits(tokens=request.tokens, cost_usd=request.cost_usd, parallel=request.parallel)
+        limits = Limits(request.tokens, request.cost_usd, request.call_s, parallel=request.parallel)
         run.desk = desk_of(run, limits, prepared.runner, prepared.sandbox, prepared.readable)
         run.agent.use(run.desk)
 

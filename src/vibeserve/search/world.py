@@ -19,6 +19,7 @@ from vibeserve.base.jsonio import plain
 from vibeserve.base.paths import cache_dir
 from vibeserve.hardware import THIS_MACHINE, Machine, detect, find, is_measured
 from vibeserve.measure import Fingerprint, fingerprint, reference_candidate
+from vibeserve.measure.sandbox import choose
 from vibeserve.search.bench import Bench
 from vibeserve.search.context import group_of
 from vibeserve.search.fixed import fixed_facts
@@ -162,6 +163,7 @@ def environment(bundle: Bundle, model_dir: Path, here: Fingerprint) -> dict[str,
             **{f"bundle.{name}": value for name, value in parts.items()},
             "bundle.reference": digest(bundle.reference, skip=("model", "draft_model")),
             "metric": f"{bundle.metric.name}:{bundle.metric.direction}",
+            "sandbox": choose().name,
         }
     )
 

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from vibeserve.agents.desk import AgentError, Box, Desk, Reply, Task, Usage
-from vibeserve.agents.drivers.cli import forms
+from vibeserve.agents.drivers.cli import forms, tail
 from vibeserve.agents.names import command_of
 from vibeserve.base.errors import MissingError
 from vibeserve.base.processes import GROUP_MARK, clean_environment
 
 #: The longest message, and all that is told in one call: beyond either, the call has failed.
 MESSAGE_BYTES = 4 << 20
-TOLD_BYTES = 64 << 20
+TOLD_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -88,22 +88,35 @@ async def _session(argv: tuple[str, ...], env: Mapping[str, str], task: Task, de
                 ending = asyncio.ensure_future(_until_over(process, task, desk, client))
                 try:
                     await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
-                    if asking.done():
+                    if asking.done() and not _broken(asking):
                         return asking.result()
-                    message, state = ending.result()
-                    raise AgentError(message, state=state, usage=client.usage)
+                    message, state = await ending
+                    raise AgentError(_with_last_words(message, task), state=state, usage=client.usage)
                 finally:
                     for waiting in (asking, ending):
                         waiting.cancel()
                     await asyncio.gather(asking, ending, return_exceptions=True)
                     if process.returncode is None:
                         process.kill()
+                        await process.wait()
+                    cast(Any, process)._transport.close()  # nothing public closes a pipe that still holds data
         except AgentError as error:
             raise AgentError(f"{name}: {error.message}", state=error.state, usage=error.usage) from None
         except Exception as error:
             raise AgentError(f"{name}: {error}"[:500], usage=client.usage) from error
         finally:
             client.close()
+            await asyncio.sleep(0)  # the pipes are closed in the loop's next turn
+
+
+def _with_last_words(message: str, task: Task) -> str:
+    said = tail(task.folder / "stderr.txt")
+    return f"{message}: {said}" if said else message
+
+
+def _broken(asking: asyncio.Future[Reply]) -> bool:
+    """Whether the connection broke: how its process ended says more."""
+    return isinstance(asking.exception(), ConnectionError)
 
 
 async def _ask(agent: Any, task: Task, client: _Client) -> Reply:

@@ -95,7 +95,8 @@ class CliDriver:
             self._furnish(Path(home))
             argv = desk.sandbox.wrap(self._argv(task), self._box(task, Path(home)))
             # The program's standard input is the prompt; the shell that opens it is outside of the sandbox.
-            whole = ("/bin/sh", "-c", 'exec "$@" < "$0"', str((task.folder / "prompt.md").resolve()), *argv)
+            prompt = "/dev/null" if "{prompt}" in self.form.argv else str((task.folder / "prompt.md").resolve())
+            whole = ("/bin/sh", "-c", 'exec "$@" < "$0"', prompt, *argv)
             command = Command(
                 whole,
                 cwd=task.work,
@@ -121,7 +122,7 @@ class CliDriver:
         elif reason in ("memory", "log"):
             problem = f"ended: it used more {'memory' if reason == 'memory' else 'output'} than it may"
         elif code != 0:
-            last = _tail(task.folder / "stderr.txt") or _tail(task.folder / "output.jsonl") or "it printed nothing"
+            last = tail(task.folder / "stderr.txt") or tail(task.folder / "output.jsonl") or "it printed nothing"
             problem = f"exit code {code}: {last}"
         try:
             reply = READERS[self.form.name](_events(task.folder / "output.jsonl"))
@@ -186,7 +187,8 @@ def _events(path: Path) -> Iterator[Mapping[str, Any]]:
                 yield value
 
 
-def _tail(path: Path) -> str:
+def tail(path: Path) -> str:
+    """The last line of a file; empty where there is none."""
     if not path.is_file():
         return ""
     with path.open("rb") as handle:

@@ -125,6 +125,10 @@ def _notices(document: dict[str, Any]) -> list[Block]:
     if (document.get("request") or {}).get("here"):
         text = "The bundle names another machine as its target; this run measured here all the same (`--here`)."
         blocks.append(Callout(text, title="Not the target machine", tone="warn"))
+    sandbox = str((document.get("environment") or {}).get("sandbox") or "")
+    if sandbox.startswith("none"):
+        text = f"Sandbox: {sandbox}. `--require-sandbox` refuses such a run."
+        blocks.append(Callout(text, title="Candidates were not isolated", tone="warn"))
     if (document["limit"].get("fraction") or 0.0) > _IMPOSSIBLE:
         text = (
             "More than the limit was measured, which cannot be: the machine's peak or bandwidth was measured too low, as "
