@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import psutil
 import pytest
 
 from vibeserve.measure import fake_server
+from vibeserve.measure.sandbox import NoSandbox, choose
 
 MINI = Path(__file__).parents[1] / "measure" / "data" / "mini"
 
@@ -35,7 +37,8 @@ def fake(tmp_path):
     def make(name, *settings):
         directory = tmp_path / name
         directory.mkdir()
-        words = ["python", "-P", fake_server.__file__, *settings]
+        shutil.copy(fake_server.__file__, directory / "server.py")
+        words = ["python", "-P", "server.py", *settings]
         (directory / "candidate.toml").write_text(f"start = {json.dumps(words)}\nready_timeout_s = 20\n")
         return directory
 
@@ -86,21 +89,37 @@ def test_every_rejection_has_its_verdict_and_reason(evaluate, fake, settings, ve
     assert "Traceback" not in err
 
 
-def test_a_candidate_that_touches_the_evaluator_is_caught(evaluate, tmp_path):
-    directory = tmp_path / "sly"
-    directory.mkdir()
-    (directory / "candidate.toml").write_text('start = ["python", "server.py"]\nready_timeout_s = 20\n')
+def test_a_candidate_that_touches_the_evaluator_is_caught(evaluate, fake, tmp_path, monkeypatch):
+    directory = fake("sly")
+    (directory / "server.py").rename(directory / "fake_server.py")
     (directory / "server.py").write_text(
-        "import pathlib, sys\n"
-        "from vibeserve.measure.fake_server import main\n"
+        "import contextlib, pathlib, sys\n"
+        "sys.path.insert(0, str(pathlib.Path(__file__).parent))\n"
+        "from fake_server import main\n"
         "model = pathlib.Path(sys.argv[sys.argv.index('--model-dir') + 1])\n"
-        "(model / 'weights.bin').write_bytes(b'mine')\n"
+        "with contextlib.suppress(OSError):\n"
+        "    (model / 'weights.bin').write_bytes(b'mine')\n"
         "sys.exit(main())\n"
     )
+    if choose().isolated:
+        _, out, _ = evaluate(directory)
+        assert json.loads(out)["verdict"] in ("kept", "not-better")
+        assert not (tmp_path / "model" / "weights.bin").exists()
+    monkeypatch.setattr("vibeserve.measure.sandbox._detect", lambda: NoSandbox("for a test"))
     code, out, _ = evaluate(directory)
     document = json.loads(out)
     assert (code, document["verdict"]) == (1, "rejected-integrity")
-    assert document["reason"] == "changed while it ran: model/weights.bin"
+    assert document["sandbox"].startswith("none (for a test)")
+    assert "model/weights.bin" in document["reason"]
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "optimize"])
+def test_a_sandbox_that_is_required_and_not_there_is_refused(cli, fake, tmp_path, monkeypatch, verb):
+    monkeypatch.setattr("vibeserve.measure.sandbox._detect", lambda: NoSandbox("for a test"))
+    more = ["--candidate", fake("good"), "--model-dir", tmp_path] if verb == "evaluate" else ["--runs-dir", tmp_path]
+    code, out, _ = cli(verb, MINI, *more, "--require-sandbox", "--json")
+    assert code == 3
+    assert "for a test" in json.loads(out)["error"]["message"]
 
 
 def test_another_that_fails_is_no_verdict_on_the_candidate(evaluate, fake):

@@ -23,6 +23,9 @@ def evaluate(
     model_dir: Annotated[Path | None, typer.Option(help="The model's directory; without it, the bundle's.")] = None,
     output: Annotated[Path | None, typer.Option(help="Keep every log and document in this directory.")] = None,
     trust_remote_code: Annotated[bool, typer.Option(help="Let the model's own code run.")] = False,
+    require_sandbox: Annotated[
+        bool, typer.Option("--require-sandbox", help="Exit 3 where no sandbox works here.")
+    ] = False,
     json: JsonFlag = False,
 ) -> int:
     """Put a candidate that you made through every gate: start, check, probe, measure.
@@ -51,6 +54,7 @@ def evaluate(
             against=against,
             trust_remote_code=trust_remote_code,
             told=note,
+            require_sandbox=require_sandbox,
         )
     if json:
         print_json(found.document())

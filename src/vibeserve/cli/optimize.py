@@ -38,11 +38,16 @@ def optimize(
     objective: Annotated[str | None, typer.Option("--objective", help="OBJECTIVE.md, where it lies elsewhere.")] = None,
     metric: Annotated[str | None, typer.Option("--metric", help="NAME:higher or NAME:lower.")] = None,
     trust_remote_code: Annotated[bool, typer.Option(help="Let the model's own code run.")] = False,
+    require_sandbox: Annotated[
+        bool, typer.Option("--require-sandbox", help="Exit 3 where no sandbox works here.")
+    ] = False,
     json: JsonFlag = False,
 ) -> int:
     """Build the server made for a bundle's workload, and prove it. Ctrl-C keeps everything; `resume` goes on."""
+    from vibeserve.measure.sandbox import choose
     from vibeserve.search import Request, begin
 
+    choose(require_sandbox)
     request = Request(
         bundle=bundle,
         ref=ref,

@@ -24,10 +24,12 @@ from vibeserve.base.processes import (
 from vibeserve.measure.candidate import Candidate, missing_requirements, read_candidate
 from vibeserve.measure.cpus import plan_cpus
 from vibeserve.measure.errors import RunError, StartError, cannot_write, last_line, tail_of
+from vibeserve.measure.sandbox import NoSandbox, Room, Sandbox
 
 PORT_TRIES = 3
 END_GRACE_S = 5.0
 MEMORY_SHARE = 0.95
+SIGNALLED = 128  # shells and sandboxes report the end by signal N as 128 + N
 # Candidates serve what is on disk: a library that asks a hub first would make readiness depend on the network.
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 _PORT_TAKEN = ("address already in use", "address in use", "eaddrinuse", "errno 98", "errno 48")
@@ -101,6 +103,7 @@ def launch(
     clock: Clock | None = None,
     files: Files | None = None,
     probe: Probe | None = None,
+    sandbox: Sandbox | None = None,
 ) -> RunningServer:
     """Start a candidate and wait until it is ready: `with launch(...) as server`, or `server.stop()`, ends it.
 
@@ -114,6 +117,7 @@ def launch(
         env: added to the clean environment.
         memory_bytes: resident memory of the whole tree at which it is killed; None: 95 % of what is free now.
         group: marks its processes, for `vibeserve.base.processes.sweep`.
+        sandbox: the walls that it runs behind (`vibeserve.measure.sandbox.choose`); None: none.
 
     Raises:
         InputError: `candidate.toml` is wrong.
@@ -144,6 +148,7 @@ def launch(
         clock=clock or SystemClock(),
         files=files or DiskFiles(),
         probe=probe or health_status,
+        sandbox=sandbox or NoSandbox("not asked for"),
     )
     for _ in range(1 if port else PORT_TRIES):
         server = starter.try_port(port or free_port(host), log_dir)
@@ -167,20 +172,24 @@ class _Starter:
     clock: Clock
     files: Files
     probe: Probe
+    sandbox: Sandbox
 
     def try_port(self, port: int, log_dir: Path) -> RunningServer | None:
         """Start it on `port`; None where somebody else has that port."""
-        address = ("--model-dir", str(self.model_dir), "--host", self.host, "--port", str(port))
+        # In a network of its own a server listens on that network's loopback; the relay has the address that was asked for.
+        host = "127.0.0.1" if self.sandbox.relayed else self.host
+        address = ("--model-dir", str(self.model_dir), "--host", host, "--port", str(port))
         argv = (*self.candidate.argv(), *address)
+        room = Room(self.candidate.path, self.model_dir, self.host, port)
         log = _new_log(self.files, log_dir, argv)
         begin_s = self.clock.monotonic_s()
         try:
             process = self.runner.start(
                 Command(
-                    argv=argv,
+                    argv=self.sandbox.wrap(argv, room),
                     cwd=self.candidate.path,
                     stdout=log,
-                    env=self.env,
+                    env={**self.env, **self.sandbox.variables(room)},
                     cpus=self.cpus,
                     memory_bytes=self.memory_bytes,
                     limits={"RLIMIT_CORE": 0},  # a crash must not fill the disk
@@ -226,7 +235,8 @@ class _Starter:
                 )
             status = self.probe(self.host, port, self.candidate.health, min(2.0, max(0.1, left_s)))
             if status == 200:
-                return owns_port([process.pid], port) is not False
+                # The relay has bound the port before anything started behind it: nobody else can have it.
+                return self.sandbox.relayed or owns_port([process.pid], port) is not False
             self.clock.sleep(pause_s)
             pause_s = min(0.2, pause_s * 1.3)
 
@@ -262,8 +272,8 @@ def death(process: Process, exit_code: int, log: Path) -> str:
         how = "killed: it took more memory than it may"
     elif process.reason == "log":
         how = "killed: it printed more than a log may hold"
-    elif exit_code < 0:
-        how = f"ended by signal {-exit_code}"
+    elif exit_code < 0 or exit_code > SIGNALLED:
+        how = f"ended by signal {-exit_code if exit_code < 0 else exit_code - SIGNALLED}"
     else:
         how = f"exit code {exit_code}"
     return f"{how} ({said})" if said and not said.startswith("$ ") else how

@@ -2,7 +2,7 @@
 
 import sys
 
-from vibeserve.measure.fake_server import main
+from fake_server import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,0 +1,1 @@
+../../../../../src/vibeserve/measure/fake_server.py
