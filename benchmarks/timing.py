@@ -102,10 +102,9 @@ class Outcome:
         return self.list_s / self.measured_s - 1
 
 
-def simulate(case: Case) -> Outcome:
-    """Run one case without its arithmetic, by both schedules."""
+def made_inputs(case: Case) -> tuple[Any, dict[str, Any]]:
+    """(kernel, its arguments) of a case."""
     from vibeserve.nki.running import load_kernel, make_input
-    from vibeserve.nki.timing import run
 
     kernel, _ = load_kernel(f"{(KERNELS / case.file).resolve()}:{case.kernel}")
     inputs: dict[str, Any] = {
@@ -114,6 +113,14 @@ def simulate(case: Case) -> Outcome:
         else make_input(name, {"shape": list(shape), "dtype": dtype})
         for name, shape, dtype in case.inputs
     }
+    return kernel, inputs
+
+
+def simulate(case: Case) -> Outcome:
+    """Run one case without its arithmetic, by both schedules."""
+    from vibeserve.nki.timing import run
+
+    kernel, inputs = made_inputs(case)
     _, timed = run.timed(kernel, kwargs=inputs, target=case.target, lnc=1, shape_only=True, mode=case.mode)
     found = run.document(timed)
     key = "latency_s" if case.latency_s is not None else "total_time_s"

@@ -139,12 +139,6 @@ class Recorder(Observer):
         from vibeserve.nki.rules import check
 
         session = core.session
-        for value in _tensors(args):
-            if any(type(move.source) is NkiTensor for move in value.moves):
-                raise KernelError(
-                    f"nisa.{spec.name} at an address that depends on data", code="NKI-SHAPE-ONLY", rule="no values are computed",
-                    fix="run it in full",
-                )  # fmt: skip
         key = ("slow", spec.name, *[_key(value) for value in args])
         engine = spec.checked.get(key)
         if engine is None:
@@ -165,6 +159,8 @@ class Recorder(Observer):
         return NkiInstruction(spec.name, core.index, sequence, name)
 
     def _append_described(self, core: Core, spec: Spec, args: tuple[Any, ...], engine: str) -> None:
+        if core.session.shape_only:
+            _refuse_data(spec, args)
         operands, params = described(spec, args)
         key = (
             spec.name, engine, *[(o.role, *self._form(o)) for o in operands],
@@ -248,6 +244,15 @@ class Recorder(Observer):
             for observer in self.others:
                 observer.counted(counts)
         self.edges += [(later - 1, earlier - 1) for later, earlier in session.edges]
+
+
+def _refuse_data(spec: Spec, args: tuple[Any, ...]) -> None:
+    for value in _tensors(args):
+        if any(type(move.source) is NkiTensor for move in value.moves):
+            raise KernelError(
+                f"nisa.{spec.name} at an address that depends on data", code="NKI-SHAPE-ONLY", rule="no values are computed",
+                fix="run it in full",
+            )  # fmt: skip
 
 
 def _hashable(value: Any) -> Any:

@@ -1,0 +1,154 @@
+"""Fit the timing model's unsure constants to the public measurements, half of them held out.
+
+python -m benchmarks.fit [--seed N] [--all]
+
+Only constants marked inferred or guess may move, each by a factor with a prior around what the data files say, so that one
+measurement does not decide; none belongs to a kernel. The cases of each generation are split in two by a seed: the
+constants are fitted on one half, and the errors of both are printed. `--all` fits on every case, which is how a value comes
+into a data file (by hand, with its mark).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.timing import CASES, Case, made_inputs
+
+FACTORS = (0.7, 0.85, 0.95, 1.05, 1.15, 1.4)
+FRACTIONS = ("tensor_cycles.load_hidden", "tensor_warmup.up_if_busy_over", "tensor_warmup.down_if_busy_under")
+STEPS = (-0.2, -0.1, -0.05, 0.05, 0.1, 0.2)
+WIDTHS = {"inferred": 0.4, "guess": 0.8}  # of the priors: the logarithm of a factor, or the step of a fraction
+PRIOR = 0.0004  # what one width costs, in squared relative error
+LEAST_EFFECT = 0.003
+PASSES = 3
+
+
+@dataclass
+class Recorded:
+    """A case whose instructions were recorded once, to be scheduled by other constants."""
+
+    case: Case
+    streams: list[int]
+    deps: list[list[int]]
+    run: Any
+
+    def error(self, params: Any) -> float:
+        """(simulated - measured) / measured, program order."""
+        from vibeserve.nki.timing.schedule import Machine, Scheduler
+
+        machine = Machine(self.run.recorder, self.streams, self.deps, params, self.run.target.number)
+        latency = Scheduler(machine).run().latency_ps * 1e-12
+        if self.case.latency_s is not None:
+            return latency / self.case.latency_s - 1
+        assert self.case.total_s is not None
+        ends = (params["overhead_ns.start"] + params["overhead_ns.end"]) * 1e-9
+        return (latency + ends) / self.case.total_s - 1
+
+
+def recorded(case: Case) -> Recorded:
+    """Run a case without its arithmetic and keep what it did."""
+    from vibeserve.nki.timing import run
+
+    kernel, inputs = made_inputs(case)
+    _, timed = run.timed(kernel, kwargs=inputs, target=case.target, lnc=1, shape_only=True)
+    return Recorded(case, timed.schedule.streams, timed.schedule.deps, timed)
+
+
+def halves(cases: Sequence[Case], seed: int) -> tuple[list[Case], list[Case]]:
+    """(to fit, held out): of each target's cases, in seeded order, the larger half to fit."""
+    import numpy as np
+
+    generator = np.random.default_rng(seed)
+    fit: list[Case] = []
+    held: list[Case] = []
+    for target in sorted({case.target for case in cases}):
+        mine = [case for case in cases if case.target == target]
+        order = [mine[int(i)] for i in generator.permutation(len(mine))]
+        cut = -(-len(mine) // 2)
+        fit += order[:cut]
+        held += order[cut:]
+    return fit, held
+
+
+def loss(found: Sequence[Recorded], params: Any, start: Mapping[str, float]) -> float:
+    """Mean squared error, and the price of leaving the data file's values."""
+    errors = [one.error(params) ** 2 for one in found]
+    price = 0.0
+    for name, value in start.items():
+        if params[name] != value:
+            apart = params[name] - value if name in FRACTIONS else math.log(params[name] / value)
+            price += (apart / WIDTHS[params.constants[name].mark]) ** 2
+    return sum(errors) / len(errors) + PRIOR * price
+
+
+def fitted(found: Sequence[Recorded], params: Any) -> Any:
+    """Constants of one generation that fit `found` better: a search along each unsure constant in turn."""
+    start = {name: params[name] for name in params.unsure() if not name.startswith(("overhead_ns.", "machine."))}
+    best = loss(found, params, start)
+    base = [one.error(params) for one in found]
+    names = []
+    for name, value in start.items():
+        other = min(1.0, value + 0.2) if name in FRACTIONS else value * 1.3
+        changed = params.changed(name, other)
+        if any(abs(one.error(changed) - error) > LEAST_EFFECT for one, error in zip(found, base, strict=True)):
+            names.append(name)
+    for _ in range(PASSES):
+        before = best
+        for name in names:
+            value = params[name]
+            trials = [value + step for step in STEPS] if name in FRACTIONS else [value * factor for factor in FACTORS]
+            for trial in trials:
+                if name in FRACTIONS and not 0 <= trial <= 1:
+                    continue
+                changed = params.changed(name, round(trial, 4))
+                cost = loss(found, changed, start)
+                if cost < best:
+                    best, params = cost, changed
+        if before - best < 1e-6:
+            break
+    return params
+
+
+def mean(errors: Sequence[float]) -> str:
+    """Mean absolute error as text."""
+    return f"{sum(map(abs, errors)) / len(errors):.1%}" if errors else "-"
+
+
+def main() -> int:
+    """Fit and report."""
+    from vibeserve.nki.timing.params import load
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seed", type=int, default=0, help="of the split")
+    parser.add_argument("--all", action="store_true", help="fit on every case, hold none out")
+    options = parser.parse_args()
+    chosen, held = (list(CASES), []) if options.all else halves(CASES, options.seed)
+    sums: dict[str, list[float]] = {"fit before": [], "fit after": [], "held before": [], "held after": []}
+    for target, generation in (("trn1", 2), ("trn2", 3)):
+        here = [recorded(case) for case in chosen if case.target == target]
+        there = [recorded(case) for case in held if case.target == target]
+        params = load(generation)
+        after = fitted(here, params)
+        for kind, ones in (("fit", here), ("held", there)):
+            for one in ones:
+                was, now = one.error(params), one.error(after)
+                sums[f"{kind} before"].append(was)
+                sums[f"{kind} after"].append(now)
+                print(f"{target} {kind:4} {one.case.name:48} {was:+7.1%} -> {now:+7.1%}", flush=True)
+        for name in params.unsure():
+            if after[name] != params[name]:
+                print(f"{target} {name} = {params[name]:g} -> {after[name]:g} ({params.constants[name].mark})")
+    print(
+        f"mean absolute error: fitted half {mean(sums['fit before'])} -> {mean(sums['fit after'])}, "
+        f"held out {mean(sums['held before'])} -> {mean(sums['held after'])}"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

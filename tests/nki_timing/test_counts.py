@@ -1,0 +1,128 @@
+"""Counts of the shipped kernels: FLOPs and HBM bytes as counted by hand, and one schedule however they were recorded."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vibeserve.nki import Observer, running
+from vibeserve.nki.timing import document, run
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "kernels"
+ALL = [
+    (file.parent.name, name)
+    for file in sorted(EXAMPLES.glob("*/inputs.toml"))
+    for name in tomllib.loads(file.read_text(encoding="utf-8"))
+]
+CUBE = 128**3
+
+
+def timed(slug: str, name: str, **options: Any) -> run.Timed:
+    made, path = running.load_kernel(f"{EXAMPLES / slug / 'kernel.py'}:{name}")
+    case = running.default_case(path, name)
+    inputs = {key: running.make_input(key, value) for key, value in case.inputs.items()}
+    return run.timed(made, kwargs=inputs, target=case.target, lnc=case.lnc, shape_only=True, **options)[1]
+
+
+# (folder, kernel, FLOPs of matmuls, FLOPs of transposes or None, HBM bytes read, HBM bytes written), at inputs.toml's sizes.
+HAND = [
+    ("softmax", "softmax", 0, 0, 2048 * 2048 * 2, 2048 * 2048 * 2),
+    # gamma is spread over the partitions by a product with a column of ones
+    ("rmsnorm", "rmsnorm", 2 * 1 * 128 * 4096, 0, (512 * 4096 + 4096) * 2, 512 * 4096 * 2),
+    ("layernorm", "layernorm", 0, 0, (1024 * 4096 + 2 * 128 * 4096) * 4, 1024 * 4096 * 4),
+    (
+        "flash-attention", "flash_attention",  # query tile i of 16 meets i + 1 key tiles, by q k and by p v
+        8 * sum(i + 1 for i in range(16)) * 2 * 2 * CUBE, 8 * sum(i + 1 for i in range(16)) * 2 * CUBE,
+        3 * 8 * 128 * 2048 * 2, 8 * 128 * 2048 * 2 + 2 * 8 * 2048 * 4,
+    ),
+    (
+        "decode-attention", "decode_attention", 8 * 2 * (2 * 128 * 4 * 2048), None,
+        2 * 8 * 128 * 2048 * 2 + 32 * 128 * 2 + 2 * 8 * 128 * 2 + (1 + 4) * 4, 32 * 128 * 2 + 2 * 8 * 128 * 2,
+    ),
+    (
+        "gated-mlp", "gated_mlp", 3 * 2 * 512 * 1024 * 2816, 512 // 128 * 1024 // 128 * 2 * CUBE,
+        2 * 3 * 1024 * 2816 * 2 + 512 * 1024 * 2, 512 * 1024 * 2,
+    ),
+    ("rope", "rope_columns", 0, 0, (128 + 64 + 64) * 4096 * 4, 128 * 4096 * 4),
+    ("rope", "rope_heads", 0, 0, (2 * (32 + 8) + 2) * 512 * 128 * 2, 2 * (32 + 8) * 512 * 128 * 2),
+    # each image loads the bias anew
+    (
+        "conv2d", "conv2d", 2 * 2 * 56 * 56 * 9 * 64 * 128, 0,
+        2 * 64 * 56 * 56 * 2 + 9 * 64 * 128 * 2 + 2 * 128 * 4, 2 * 128 * 56 * 56 * 2,
+    ),
+    ("transpose", "transpose", 0, 16 * 16 * 2 * CUBE, 2048 * 2048 * 2, 2048 * 2048 * 2),
+    ("average-pooling", "average_pooling", 0, 0, 64 * 32 * 48 * 2, 64 * 8 * 12 * 2),
+    ("local-gather", "gather_by_group", 0, 0, 128 * 2048 * 4 + 128 * 8 * 2, 128 * 8 * 16 * 4 * 4),
+    ("local-gather", "gather_by_partition", 0, 0, 128 * 2048 * 4 + 128 * 64 * 4, 128 * 64 * 4),
+    ("associative-scan", "associative_scan", 0, 0, 2 * 256 * 4096 * 4, 256 * 4096 * 4),
+    # b and c are spread over 128 partitions for each of 16 states, once for each of two tiles of channels
+    (
+        "mamba", "mamba_block", 0, 0,
+        (3 * 256 * 2048 + 256 * (16 + 4 + 1 + 1) + 2 * 2 * 16 * 128 * 2048) * 4, 256 * 2048 * 4,
+    ),
+    (
+        "moe-routing", "router_topk", 2 * 1024 * 3072 * 128, 8 * 24 * 2 * CUBE,
+        1024 * 3072 * 2 + 2 * (3072 * 128 * 2 + 128 * 128 * 4), 2 * 1024 * 128 * 4 + 1024 * 8 * 4,
+    ),
+    ("adamw", "adamw", 0, 0, 4 * 1024 * 4096 * 4, 3 * 1024 * 4096 * 4),
+    ("cumsum", "cumsum", 0, 0, 2048 * 2048 * 4, 2048 * 2048 * 4),
+    ("rmsnorm-quant", "rmsnorm_quant", 0, 0, 1024 * 4096 * 2 + 2 * 128 * 4096 * 2, 1024 * 4096 + 1024 * 4),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("slug", "name", "flops", "transposes", "read", "written"), HAND, ids=[row[1] for row in HAND])
+def test_counts_as_counted_by_hand(
+    slug: str, name: str, flops: int, transposes: int | None, read: int, written: int
+) -> None:
+    found = document(timed(slug, name))
+    assert (found["flops"], found["hbm_read_bytes"], found["hbm_write_bytes"]) == (flops, read, written)
+    assert transposes is None or found["transpose_flops"] == transposes
+
+
+class Each(Observer):
+    """Looks at each instruction: the bytes of HBM operands of DMAs (those of one element from a register aside)."""
+
+    def __init__(self) -> None:
+        self.read = self.written = 0
+
+    def instruction(self, record: Any) -> None:
+        for operand in record.operands:
+            if operand.region.endswith("hbm") and "index" not in operand.role:
+                if operand.write:
+                    self.written += operand.nbytes
+                else:
+                    self.read += operand.nbytes
+
+
+FEW = (
+    "adamw",
+    "conv2d",
+    "cumsum",
+    "rmsnorm_quant",
+    "select_expert",
+    "dispatch",
+    "mx_matmul",
+    "complex_matmul",
+    "fused_mlp",
+)
+
+
+@pytest.mark.parametrize(
+    ("slug", "name"),
+    [pytest.param(s, n, id=n, marks=() if n in FEW else pytest.mark.slow) for s, n in ALL],
+)
+def test_recorded_from_the_dispatcher_or_in_its_place_it_is_one_schedule(slug: str, name: str) -> None:
+    each = Each()
+    by_dispatcher = timed(slug, name, observers=(each,))
+    if not by_dispatcher.shape_only:
+        each.read = each.written = 0
+        by_dispatcher = timed(slug, name, observers=(each,))
+    in_its_place = timed(slug, name)
+    assert in_its_place.schedule.start == by_dispatcher.schedule.start
+    assert in_its_place.schedule.done == by_dispatcher.schedule.done
+    figures = document(in_its_place)
+    if in_its_place.shape_only:
+        assert (figures["hbm_read_bytes"], figures["hbm_write_bytes"]) == (each.read, each.written)
