@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +84,14 @@ class Spec:
         self.entry: dict[str, Any] = {}
         self.reads: tuple[int, ...] = ()
         self.writes: tuple[int, ...] = ()
+        self.sparse: tuple[int, ...] = ()
 
     def load(self) -> None:
         """Read the entry in the data file."""
         self.entry = entries()[self.name]
         self.reads = tuple(self.params.index(name) for name in self.entry.get("reads", ()))
         self.writes = tuple(self.params.index(name) for name in self.entry.get("writes", ()))
+        self.sparse = tuple(self.params.index(name) for name in self.entry.get("sparse", ()))
         self.control = bool(self.entry.get("control"))
         self.loaded = True
 
@@ -150,7 +152,7 @@ def dispatch(spec: Spec, args: tuple[Any, ...]) -> NkiInstruction:
     for at in spec.reads:
         value = args[at]
         if type(value) is NkiTensor:
-            _before_read(core, spec, value, sequence, shared)
+            _before_read(core, spec, value, sequence, shared, at in spec.sparse)
         elif type(value) is list or type(value) is tuple:
             for item in value:
                 if type(item) is NkiTensor:
@@ -182,19 +184,33 @@ def dispatch(spec: Spec, args: tuple[Any, ...]) -> NkiInstruction:
 SKIPPED = object()  # what a body returns where it wrote nothing, or marked what it wrote itself
 
 
-def _before_read(core: Core, spec: Spec, tensor: NkiTensor, sequence: int, shared: bool) -> None:
+def unwritten_read(core: Core, opcode: str, tensor: NkiTensor) -> None:
+    """Report that an instruction reads what nothing was written to, and make sure that it reads poison."""
+    storage = tensor.storage
+    storage.poison()
+    core.session.report(
+        "uninitialised-read",
+        f"nisa.{opcode} reads {storage.label()} where nothing was written",
+        detail=f"{tensor!r} allocated at {storage.place}",
+        code="NCC_ISIM074",
+        fix="write all of the tile first, or read only the part that was written",
+    )
+
+
+def check_rows(core: Core, opcode: str, tensor: NkiTensor, rows: Iterable[int]) -> None:
+    """For a sparse read: report it where one of these partitions of the view was not written."""
+    plain = tensor.lanes is None and tensor.rows is None
+    if tensor.storage.state != FULL and plain and not all(access.written(tensor[int(row)]) for row in rows):
+        unwritten_read(core, opcode, tensor)
+
+
+def _before_read(core: Core, spec: Spec, tensor: NkiTensor, sequence: int, shared: bool, sparse: bool = False) -> None:
+    """Note a read; `sparse` leaves it to the body to say whether what it takes was written."""
     storage = tensor.storage
     if storage.life is not None:
         storage.life[1] = sequence
-    if storage.state != FULL and not access.written(tensor):
-        storage.poison()
-        core.session.report(
-            "uninitialised-read",
-            f"nisa.{spec.name} reads {storage.label()} where nothing was written",
-            detail=f"{tensor!r} allocated at {storage.place}",
-            code="NCC_ISIM074",
-            fix="write all of the tile first, or read only the part that was written",
-        )
+    if storage.state != FULL and not sparse and not access.written(tensor):
+        unwritten_read(core, spec.name, tensor)
     if storage.sums is not None:
         if storage.taken is None:
             storage.taken = set()

@@ -38,6 +38,7 @@ _FACTS = {
     "control",
     "indirect",
     "no_tensor",
+    "sparse",
 }
 
 

@@ -10,7 +10,7 @@ from vibeserve.nki import access
 from vibeserve.nki.context import Core
 from vibeserve.nki.dtypes import FP32_MIN, convert, float32
 from vibeserve.nki.errors import KernelError
-from vibeserve.nki.instruction import SKIPPED, instruction
+from vibeserve.nki.instruction import SKIPPED, check_rows, instruction
 from vibeserve.nki.isa.elementwise import f32_rows, rows
 from vibeserve.nki.isa.enums import reduce_cmd as _cmd
 from vibeserve.nki.isa.reductions import Accumulator
@@ -224,12 +224,14 @@ def nc_match_replace8(
 @instruction
 def nc_stream_shuffle(core: Core, dst: NkiTensor, src: NkiTensor, shuffle_mask: Any, name: Any = None) -> Any:
     """In each block of 32 partitions dst[i] = src[mask[i]]; 255 leaves dst[i] as it is."""
+    blocks = -(-dst.shape[0] // 32)
+    lanes = [32 * block + int(lane) for block in range(blocks) for lane in set(shuffle_mask) if lane != 255]
+    check_rows(core, "nc_stream_shuffle", src, [lane for lane in lanes if lane < src.shape[0]])
     source = rows(access.read(src))
     access.keep_unwritten(dst)
     target = access.array(dst)
     flat = target.reshape(target.shape[0], -1) if target.ndim != 2 else target
     parts = flat.shape[0]
-    blocks = -(-parts // 32)
     out = flat.copy()
     touched = np.zeros(parts, np.bool_)
     for block in range(blocks):
@@ -254,6 +256,7 @@ def nonzero_with_count(
     core: Core, dst: NkiTensor, src: NkiTensor, index_offset: int = 0, padding_val: int = -1, name: Any = None
 ) -> Any:
     """On partitions 0, 16, ..., 112: the positions of non-zeros, padding, and at the end their count."""
+    check_rows(core, "nonzero_with_count", src, range(0, src.shape[0], 16))
     values = rows(access.read(src))
     access.keep_unwritten(dst)
     target = rows(access.read(dst)).copy()

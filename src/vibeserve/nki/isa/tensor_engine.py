@@ -13,7 +13,7 @@ import numpy as np
 from vibeserve.nki import access
 from vibeserve.nki.context import Core
 from vibeserve.nki.dtypes import round_tf32, tfloat32, unpack_x4
-from vibeserve.nki.instruction import instruction
+from vibeserve.nki.instruction import check_rows, instruction
 from vibeserve.nki.isa.elementwise import rows
 from vibeserve.nki.isa.enums import engine as _engine
 from vibeserve.nki.isa.enums import matmul_perf_mode as _perf
@@ -179,8 +179,8 @@ def nc_matmul_mx(
     name: Any = None,
 ) -> None:
     """dst[M, N] (= or +=) the product of microscaled x4 tiles: groups of 8 partitions x 4 elements share a scale; trn3."""
-    left = _scaled(stationary, stationary_scale)
-    right = _scaled(moving, moving_scale)
+    left = _scaled(core, stationary, stationary_scale)
+    right = _scaled(core, moving, moving_scale)
     accumulate_into(core, dst, left.T @ right, accumulate)
 
 
@@ -190,9 +190,10 @@ def scale_rows(parts: int) -> np.ndarray:
     return 32 * (groups // 4) + groups % 4
 
 
-def _scaled(data: NkiTensor, scale: NkiTensor) -> np.ndarray:
+def _scaled(core: Core, data: NkiTensor, scale: NkiTensor) -> np.ndarray:
     """[4 * K, F] float32: each packed element unpacked and multiplied by its group's power of two."""
     parts = data.shape[0]
+    check_rows(core, "nc_matmul_mx", scale, np.minimum(scale_rows(parts), scale.shape[0] - 1))
     values = unpack_x4(_raw(data), data.dtype)
     exponents = np.ascontiguousarray(_raw(scale)).view(np.uint8)
     groups = exponents[np.minimum(scale_rows(parts), exponents.shape[0] - 1)]
