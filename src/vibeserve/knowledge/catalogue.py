@@ -168,11 +168,21 @@ def flags() -> dict[str, Flag]:
 
 
 @cache
+def _asked() -> dict[str, str]:
+    return dict(load("asked.yaml"))
+
+
+def asked(name: str) -> str:
+    """How people ask for a task, an error, a flag or a symbol, in everyday words; empty where that is not known."""
+    return _asked().get(name, "")
+
+
+@cache
 def tasks() -> tuple[Task, ...]:
     """Every task."""
-    where, asked = lines_of("tasks.yaml"), load("asked.yaml")
+    where = lines_of("tasks.yaml")
     return tuple(
-        Task(line=where.get(entry["id"], 0), asked=asked.get(entry["id"], ""), **_tuples(entry))
+        Task(line=where.get(entry["id"], 0), asked=asked(entry["id"]), **_tuples(entry))
         for entry in load("tasks.yaml")["tasks"]
     )
 

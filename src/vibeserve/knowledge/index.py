@@ -18,7 +18,7 @@ from vibeserve.base.errors import InputError
 from vibeserve.base.paths import cache_dir
 from vibeserve.knowledge import catalogue, symbols
 from vibeserve.knowledge.pages import Page, built_in, markdown_pages
-from vibeserve.knowledge.query import expand, names_in
+from vibeserve.knowledge.query import expand, names_in, related, weight_of
 
 _SCHEMA = """
 CREATE TABLE page (id TEXT PRIMARY KEY, title TEXT, kind TEXT, body TEXT, source TEXT, line INT, names TEXT, words TEXT, warnings TEXT);
@@ -37,6 +37,7 @@ _KIND_WEIGHT = {
     "version": 0.8,
     "document": 0.7,
 }
+_RELATED = 0.4  # what a word of the same meaning counts beside one of the question's own
 _SUFFIXES = (".md", ".rst", ".txt", ".py", ".ipynb")
 _LARGEST_FILE = 2_000_000
 
@@ -149,19 +150,31 @@ class Index:
             for name, weight in names_in(words).items():
                 for (page,) in db.execute("SELECT id FROM name WHERE name = ?", (name.lower(),)):
                     ranked[page] = max(ranked.get(page, 0.0), weight)
-            expression = expand(words)
-            if expression:
-                rows = db.execute(
-                    "SELECT id, bm25(text, 0, 8.0, 10.0, 4.0, 1.0) FROM text WHERE text MATCH ? ORDER BY 2 LIMIT 80",
-                    (expression,),
-                )
-                for page, score in rows:
-                    kind = page.partition("/")[0]
-                    ranked[page] = ranked.get(page, 0.0) - score * _KIND_WEIGHT.get(kind, 1.0)
+            for page, score in self._ranked(db, words).items():
+                ranked[page] = ranked.get(page, 0.0) + score
             best = sorted(ranked.items(), key=lambda item: (-item[1], item[0]))
             found = [_found(db, page, score, words) for page, score in best[: most * 3]]
         chosen = [item for item in found if not kinds or item.kind in kinds]
         return chosen[:most]
+
+    def _ranked(self, db: sqlite3.Connection, words: str) -> dict[str, float]:
+        """Pages by their words: BM25 of the question's own, and a little for words that mean the same."""
+        weights = {kind: weight_of(kind, words) for kind in ("note", "")}
+        found: dict[str, float] = {}
+        for expression, share in ((expand(words), 1.0), (related(words), _RELATED)):
+            if not expression:
+                continue
+            rows = db.execute(
+                "SELECT id, bm25(text, 0, 8.0, 10.0, 4.0, 1.0) FROM text WHERE text MATCH ? ORDER BY 2 LIMIT 80",
+                (expression,),
+            )
+            for page, score in rows:
+                found[page] = found.get(page, 0.0) - score * share
+        kinds = {page: page.partition("/")[0] for page in found}
+        return {
+            page: score * _KIND_WEIGHT.get(kinds[page], 1.0) * weights.get(kinds[page], weights[""])
+            for page, score in found.items()
+        }
 
     def page(self, name: str) -> Page | None:
         """A page by its id or by an exact name."""

@@ -95,8 +95,8 @@ def _error(entry: catalogue.ErrorEntry) -> Page:
         body="\n\n".join(parts),
         source="knowledge/data/errors.yaml",
         line=entry.line,
-        names=(entry.code, short),
-        words=f"{entry.category} {catalogue.areas().get(entry.area, '')}",
+        names=(entry.code, short, *([f"status {entry.number}"] if entry.number is not None else [])),
+        words=f"{entry.category} {catalogue.areas().get(entry.area, '')} {catalogue.asked(entry.code)}",
     )
 
 
@@ -127,7 +127,7 @@ def _flag(item: catalogue.Flag) -> Page:
         source="knowledge/data/flags.yaml",
         line=item.line,
         names=(item.name, *(item.facts.get("aliases") or ())),
-        words=f"{item.kind} {item.facts.get('group', '')} setting option",
+        words=f"{item.kind} {item.facts.get('group', '')} setting option {catalogue.asked(item.name)}",
     )
 
 
@@ -164,7 +164,7 @@ def _operation(item: catalogue.Operation) -> Page:
         source="knowledge/data/operations.yaml",
         line=item.line,
         names=(item.id, *item.torch, *item.numpy),
-        words=f"how to compute {' '.join(name.rpartition('.')[2] for name in (*item.torch, *item.numpy))}",
+        words=f"how to compute {' '.join(name.rpartition('.')[2] for name in (*item.torch, *item.numpy))} {catalogue.asked(f'operation/{item.id}')}",
     )
 
 
@@ -204,7 +204,8 @@ def _versions() -> Iterator[Page]:
             kind="version",
             body=f"Namespace: {entry['namespace']}.\n\n{entry['marks']}",
             source="knowledge/data/tasks.yaml",
-            words="release notes changes removed deprecated migration",
+            names=(f"NKI {entry['nki']}",),
+            words="release notes changes changed new removed deprecated migration",
         )
 
 

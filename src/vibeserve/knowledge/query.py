@@ -110,6 +110,18 @@ _SYNONYMS = (
     ("cores", "lnc", "collectives"),
     ("source", "debug info", "lines"),
     ("cache", "stale"),
+    ("timer", "measure", "time", "latency"),
+    ("benchmark", "measure", "latency"),
+    ("log", "logfile", "artifacts", "log-neuron-cc"),
+    ("restrict", "visible", "cores"),
+    ("share work", "split", "lnc", "program_id"),
+    ("published", "sample", "old", "migration"),
+    ("first token", "ttft", "benchmark"),
+    ("turns on", "enable"),
+    ("turn on", "enable"),
+    ("framework", "model", "traced"),
+    ("verifier", "check"),
+    ("loop carried", "dependencies", "order"),
     ("kernel", "nki"),
 )
 _NAME = re.compile(
@@ -117,7 +129,15 @@ _NAME = re.compile(
 )
 
 
-_EXACT, _LAST_WORD = 1000.0, 8.0
+_EXACT, _LAST_WORD, _NUMBERED = 1000.0, 8.0, 14.0
+# Words of either half of the documentation: kernels, and serving systems. A question with words of one alone is about that one.
+_OF_KERNELS = re.compile(
+    r"\b(kernels?|nki|nisa|nl|trn\d?|trainium\d?|inf2|neuron\w*|tiles?|sbuf|psum|partitions?|dma\w*|nc_\w+|compiler?|compile|ntff|neff|engines?)\b"
+)
+_OF_SERVING = re.compile(
+    r"\b(serv\w+|requests?|tokens?|prompts?|batch\w*|vllm|sglang|lora|adapters?|gpu|h100|cuda\w*|speculative|decod\w+|prefill|sampling|throughput|openai|endpoint)\b"
+)
+_VERSION, _STATUS = re.compile(r"\b0\.[1-6]\b"), re.compile(r"\bstatus[ :=]*(\d{1,4})\b", re.I)
 
 
 def names_in(text: str) -> dict[str, float]:
@@ -127,22 +147,55 @@ def names_in(text: str) -> dict[str, float]:
     for name in list(found):
         if "." in name:
             found.setdefault(name.rpartition(".")[2], _LAST_WORD)
-    return {name.strip("`'\"?.,:()"): weight for name, weight in found.items()}
+    names = {name.strip("`'\"?.,:()"): weight for name, weight in found.items()}
+    names |= {f"NKI {version}": _NUMBERED for version in _VERSION.findall(text)}
+    return names | {f"status {number}": _EXACT for number in _STATUS.findall(text)}
+
+
+def weight_of(kind: str, text: str) -> float:
+    """What a page of this kind is worth for a question: notes count for more where only serving is spoken of, for less where only
+    kernels are."""
+    lowered = text.lower()
+    kernels, serving = bool(_OF_KERNELS.search(lowered)), bool(_OF_SERVING.search(lowered))
+    if kernels == serving:
+        return 1.0
+    return (0.6 if kernels else 1.4) if kind == "note" else 1.0
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a question that say something, in order, each once; all of them where none does."""
+    words = [word.lower() for word in re.findall(r"[\w-]{2,}", text)]
+    return list(dict.fromkeys([word for word in words if word not in _STOP] or words))
 
 
 def expand(text: str) -> str:
-    """An FTS5 expression: any of the words, or of their synonyms."""
-    words = [word.lower() for word in re.findall(r"[\w-]{2,}", text)]
-    chosen = [word for word in words if word not in _STOP] or words
+    """An FTS5 expression: any of the question's words."""
     terms: list[str] = []
-    for word in chosen:
-        terms.append(_term(word))
+    for word in words_of(text):
+        terms += [_term(spelled) for spelled in _spellings(word)]
         if "_" in word:
             terms += [_term(part) for part in word.split("_") if len(part) > 2]
-    for group in _SYNONYMS:
-        if any(re.search(rf"\b{re.escape(item)}s?\b", text.lower()) for item in group[:2]):
-            terms += [_term(item) for item in group]
     return " OR ".join(dict.fromkeys(term for term in terms if term))
+
+
+def related(text: str) -> str:
+    """An FTS5 expression: words that mean the same as one of the question's; empty where there are none."""
+    terms: list[str] = []
+    lowered = text.lower()
+    for group in _SYNONYMS:
+        if any(re.search(rf"\b{re.escape(item)}s?\b", lowered) for item in group[:2]):
+            terms += [_term(item) for item in group if item not in lowered]
+    return " OR ".join(dict.fromkeys(term for term in terms if term))
+
+
+def _spellings(word: str) -> tuple[str, ...]:
+    """British and American endings of a word."""
+    other = re.sub(
+        r"(?<=[a-z]{3})i([sz])(e|es|ed|er|ers|ing|ation|ations)$",
+        lambda match: f"i{'z' if match[1] == 's' else 's'}{match[2]}",
+        word,
+    )
+    return (word,) if other == word else (word, other)
 
 
 def _term(word: str) -> str:

@@ -135,7 +135,7 @@ def pages() -> Iterator[Page]:
             source="knowledge/data/symbols.yaml",
             line=item.line,
             names=(item.name, item.short, item.name.rpartition(".")[2]),
-            words=f"{item.kind} {item.facts.get('group', '')} API reference function",
+            words=f"{item.kind} {item.facts.get('group', '')} API reference function {catalogue.asked(item.name)}",
             warnings=tuple(_warnings(item)),
         )
 
