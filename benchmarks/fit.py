@@ -24,8 +24,9 @@ FRACTIONS = ("tensor_cycles.load_hidden", "tensor_warmup.up_if_busy_over", "tens
 STEPS = (-0.2, -0.1, -0.05, 0.05, 0.1, 0.2)
 WIDTHS = {"inferred": 0.4, "guess": 0.8}  # of the priors: the logarithm of a factor, or the step of a fraction
 PRIOR = 0.0004  # what one width costs, in squared relative error
+ENGINES = 0.3  # what the squared error of an engine's busy time counts beside the latency's
 LEAST_EFFECT = 0.003
-PASSES = 3
+PASSES = 2
 
 
 @dataclass
@@ -37,17 +38,25 @@ class Recorded:
     deps: list[list[int]]
     run: Any
 
-    def error(self, params: Any) -> float:
-        """(simulated - measured) / measured, program order."""
+    def errors(self, params: Any) -> list[float]:
+        """(simulated - measured) / measured of the latency and of each engine's busy time that was printed; program order."""
+        from vibeserve.nki.timing import run
         from vibeserve.nki.timing.schedule import Machine, Scheduler
 
         machine = Machine(self.run.recorder, self.streams, self.deps, params, self.run.target.number)
-        latency = Scheduler(machine).run().latency_ps * 1e-12
+        self.run.schedule = Scheduler(machine).run()
+        busy = run.busy_s(self.run) if self.case.engines else {}
+        engines = [busy[name] / value - 1 for name, value in self.case.engines.items()]
+        latency = self.run.latency_s
         if self.case.latency_s is not None:
-            return latency / self.case.latency_s - 1
+            return [latency / self.case.latency_s - 1, *engines]
         assert self.case.total_s is not None
         ends = (params["overhead_ns.start"] + params["overhead_ns.end"]) * 1e-9
-        return (latency + ends) / self.case.total_s - 1
+        return [(latency + ends) / self.case.total_s - 1, *engines]
+
+    def error(self, params: Any) -> float:
+        """That of the latency."""
+        return self.errors(params)[0]
 
 
 def recorded(case: Case) -> Recorded:
@@ -76,8 +85,11 @@ def halves(cases: Sequence[Case], seed: int) -> tuple[list[Case], list[Case]]:
 
 
 def loss(found: Sequence[Recorded], params: Any, start: Mapping[str, float]) -> float:
-    """Mean squared error, and the price of leaving the data file's values."""
-    errors = [one.error(params) ** 2 for one in found]
+    """Mean squared error (an engine's busy time counts a part), and the price of leaving the data file's values."""
+    errors = []
+    for one in found:
+        latency, *engines = one.errors(params)
+        errors.append(latency**2 + ENGINES * sum(error**2 for error in engines))
     price = 0.0
     for name, value in start.items():
         if params[name] != value:
@@ -103,7 +115,7 @@ def fitted(found: Sequence[Recorded], params: Any) -> Any:
             value = params[name]
             trials = [value + step for step in STEPS] if name in FRACTIONS else [value * factor for factor in FACTORS]
             for trial in trials:
-                if name in FRACTIONS and not 0 <= trial <= 1:
+                if (name in FRACTIONS and not 0 <= trial <= 1) or (name.endswith("_stall") and trial < 1):
                     continue
                 changed = params.changed(name, round(trial, 4))
                 cost = loss(found, changed, start)
@@ -125,11 +137,14 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seed", type=int, default=0, help="of the split")
+    parser.add_argument("--target", choices=("trn1", "trn2"), help="this one alone")
     parser.add_argument("--all", action="store_true", help="fit on every case, hold none out")
     options = parser.parse_args()
     chosen, held = (list(CASES), []) if options.all else halves(CASES, options.seed)
     sums: dict[str, list[float]] = {"fit before": [], "fit after": [], "held before": [], "held after": []}
     for target, generation in (("trn1", 2), ("trn2", 3)):
+        if options.target not in (None, target):
+            continue
         here = [recorded(case) for case in chosen if case.target == target]
         there = [recorded(case) for case in held if case.target == target]
         params = load(generation)

@@ -7,7 +7,9 @@ kernel: `python -m benchmarks.timing` prints every case with its error, and by e
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+import time
+import tracemalloc
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +134,71 @@ def simulate(case: Case) -> Outcome:
     return Outcome(case, simulated, measured, run.document(timed)[key], engines, count)
 
 
+PLAIN = tuple(
+    replace(case, name=f"{case.name}, from tile to tile", kernel=f"{case.kernel}_plain", inputs=case.inputs[:3])
+    for case in CASES
+    if case.file == "attention.py"
+)
+
+
+def speed() -> list[Row]:
+    """Instructions a second without arithmetic, and what a full simulation of the fused MLP costs."""
+    from vibeserve.nki import running
+    from vibeserve.nki.timing import run
+
+    rates = []
+    for case in CASES[:5]:
+        kernel, inputs = made_inputs(case)
+        best = None
+        for _ in range(3):
+            start = time.process_time()
+            _, timed = run.timed(kernel, kwargs=inputs, target=case.target, lnc=1, shape_only=True)
+            took = time.process_time() - start
+            best = took if best is None else min(best, took)
+        rates.append((len(timed.ops), best))
+    assert all(best for _, best in rates)
+    rate = sum(count for count, _ in rates) / sum(best or 0.0 for _, best in rates)
+    path = KERNELS.parent.parent / "examples" / "kernels" / "vjepa2-mlp" / "kernel.py"
+    made, _ = running.load_kernel(f"{path}:fused_mlp")
+    case_ = running.default_case(path, "fused_mlp")
+    arrays = {name: running.make_input(name, value) for name, value in case_.inputs.items()}
+    start = time.perf_counter()
+    run.timed(made, kwargs=arrays, target=case_.target, lnc=case_.lnc)
+    full = time.perf_counter() - start
+    tracemalloc.start()
+    run.timed(made, kwargs=arrays, target=case_.target, lnc=case_.lnc)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    plain = _numpy_mlp(arrays)
+    return [
+        Row(
+            "instructions a second, shape-only",
+            100_000,
+            rate,
+            "1/s",
+            "higher",
+            f"{sum(n for n, _ in rates):,} of five matmuls, CPU time",
+        ),
+        Row("fused MLP in full, both cores", 20.0, full, "s"),
+        Row("its memory beyond the inputs", 2000.0, peak / 1e6, "MB"),
+        Row("its time over that of the same arithmetic in NumPy", None, full / plain, "x", note=f"NumPy {plain:.2f} s"),
+    ]
+
+
+def _numpy_mlp(arrays: dict[str, Any]) -> float:
+    """Seconds of the MLP in float32 NumPy, rounded where the kernel rounds."""
+    from scipy.special import erf
+
+    start = time.perf_counter()
+    x, w1, b1, w2, b2 = (arrays[name].astype(np.float32) for name in ("x", "w1", "b1", "w2", "b2"))
+    hidden = x @ w1 + b1
+    hidden = (hidden * np.float32(0.5) * (1 + erf(hidden / np.float32(2**0.5)))).astype(arrays["x"].dtype)
+    (hidden.astype(np.float32) @ w2 + b2).astype(arrays["x"].dtype)
+    return time.perf_counter() - start
+
+
 def rows() -> list[Row]:
-    """Mean absolute error over the cases."""
+    """Mean absolute error over the cases, the list schedule from plain program order, and speed."""
     outcomes = [simulate(case) for case in CASES]
     mean = sum(abs(outcome.error) for outcome in outcomes) / len(outcomes)
     listed = sum(abs(outcome.list_error) for outcome in outcomes) / len(outcomes)
@@ -145,7 +210,18 @@ def rows() -> list[Row]:
         Row(outcome.case.name, None, outcome.error * 100, "%", note=f"list {outcome.list_error:+.1%}")
         for outcome in outcomes
     ]
-    return found
+    for case in PLAIN:
+        outcome = simulate(case)
+        found.append(
+            Row(
+                case.name,
+                None,
+                outcome.list_error * 100,
+                "%",
+                note=f"list schedule; program order {outcome.error:+.1%}",
+            )
+        )
+    return found + speed()
 
 
 def main() -> int:
@@ -164,6 +240,9 @@ def main() -> int:
             flush=True,
         )
     print(f"mean absolute error {total / len(CASES):.1%}")
+    for case in PLAIN:
+        outcome = simulate(case)
+        print(f"{case.name:64} program {outcome.error:+7.1%}  list {outcome.list_error:+7.1%}", flush=True)
     return 0
 
 
