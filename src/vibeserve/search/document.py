@@ -10,6 +10,7 @@ import dataclasses
 import json
 from typing import Any
 
+from vibeserve.search.agents_document import agents_document
 from vibeserve.search.context import BASELINE, WHOLE_RUN
 from vibeserve.search.store import CandidateRow, DecisionRow, RunView
 
@@ -49,6 +50,7 @@ def document(view: RunView) -> dict[str, Any]:
         "facts": _facts(view),
         "events": view.events(),
         "sessions": view.sessions(),
+        "agents": agents_document(view),
         "report": str(report) if report.is_file() else None,
     }
 

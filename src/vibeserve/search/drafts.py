@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from vibeserve.agents.agent import Proposal
+from vibeserve.agents.agent import Proposal, Stop
+from vibeserve.agents.calls import may_spend
 from vibeserve.agents.coding import CodingAgent
+from vibeserve.agents.desk import SpentError
 from vibeserve.search.context import Run
 from vibeserve.search.journal import Step
 
@@ -27,6 +29,18 @@ def queued(run: Run, number: int) -> Proposal | None:
         if more:
             place = number - earlier - 1
             return as_proposal(more[place]) if place < len(more) else None
+    return None
+
+
+def unpaid(run: Run, number: int) -> Stop | None:
+    """Why a proposal that waits cannot be worked out: nothing is left to spend, and it has not been reviewed yet."""
+    desk = run.desk
+    if desk is None or any(desk.records.answered(number, task) for task in ("review", "review again")):
+        return None
+    try:
+        may_spend(desk)
+    except SpentError as error:
+        return Stop("budget", error.message)
     return None
 
 

@@ -13,7 +13,7 @@ from vibeserve.base.errors import CheckError, VibeServeError
 from vibeserve.measure import RunError, StartError
 from vibeserve.search.baseline import up
 from vibeserve.search.context import BASELINE, Run, facts_of, round_cost_s, state_of
-from vibeserve.search.drafts import as_proposal, queued, show_incumbent
+from vibeserve.search.drafts import as_proposal, queued, show_incumbent, unpaid
 from vibeserve.search.journal import Step
 from vibeserve.search.lab import Window
 from vibeserve.search.loads import Load, measurement
@@ -57,6 +57,8 @@ def _propose(run: Run, step: Step, number: int) -> dict[str, Any]:
     state = state_of(run, number)
     answer: Proposal | tuple[Proposal, ...] | Stop | None = _spent(run, number)
     waiting = queued(run, number)
+    if answer is None and waiting is not None:
+        answer = unpaid(run, number)
     if answer is None and waiting is not None:
         step.hypothesis_state(number, "in progress")
         step.event("propose", f"round {number}: {waiting.title} (proposed beside round {number - 1})")

@@ -7,7 +7,7 @@ from typing import Any
 
 from vibeserve.base.files import DiskFiles, Files, write_text
 from vibeserve.report import Pill, Section, markdown, page
-from vibeserve.search.run_report import explained, found, limit, load, rounds
+from vibeserve.search.run_report import agents, explained, found, limit, load, rounds
 from vibeserve.search.run_report.materials import Materials, gather
 from vibeserve.search.run_report.words import improved
 
@@ -25,6 +25,7 @@ def run_sections(document: dict[str, Any], materials: Materials | None = None) -
         found.asked(document),
         rounds.floor(document),
         rounds.history(document),
+        agents.agents(document),
         found.confirmed(document),
         load.under_load(document, materials),
         limit.limit(document),
