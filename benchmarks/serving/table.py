@@ -1,0 +1,151 @@
+"""Measuring all peers in turns, and comparing what was found."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks.serving.peer import BUNDLE, Peer
+from benchmarks.serving.weights import model_folder
+
+
+@dataclass(frozen=True)
+class Load:
+    """A closed loop: `concurrency` requests of `prompt` tokens (after `shared` that all begin with) and `answer` tokens.
+
+    `requests` None: a window; else exactly so many, and the time of them all.
+    """
+
+    name: str
+    concurrency: int
+    prompt: int = 64
+    answer: int = 64
+    shared: int = 0
+    requests: int | None = None
+
+
+LOADS = (
+    Load("1 at once", 1),
+    Load("8 at once", 8),
+    Load("16 at once", 16),
+    Load("16 at once, 1,024 shared", 16, prompt=64, shared=1024, requests=32),
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One load on one server in one pass. `error` says why there is no figure."""
+
+    peer: str
+    load: str
+    number: int
+    output_tokens_per_s: float | None
+    ttft_p50_s: float | None = None
+    failed: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Versus:
+    """Ours over the best other: the median over the passes, the lowest and the highest."""
+
+    other: str
+    ratio: float
+    low: float
+    high: float
+
+
+def measure(
+    peers: Sequence[Peer],
+    passes: int,
+    window_s: float,
+    seed: int,
+    each: Callable[[Cell], None] = lambda cell: None,
+    loads: Sequence[Load] = LOADS,
+) -> list[Cell]:
+    """Every peer and load in every pass; the order of the peers turns."""
+    found = []
+    for number in range(passes):
+        turned = [*peers[number % len(peers) :], *peers[: number % len(peers)]]
+        for peer in turned:
+            for cell in _visit(peer, number, window_s, seed + number, loads):
+                each(cell)
+                found.append(cell)
+    return found
+
+
+def _visit(peer: Peer, number: int, window_s: float, seed: int, loads: Sequence[Load]) -> list[Cell]:
+    """Start one server, give it every load, end it."""
+    from vibeserve.base.errors import VibeServeError
+    from vibeserve.measure import launch
+
+    with tempfile.TemporaryDirectory(prefix="vibeserve-peer-") as name:
+        folder = Path(name)
+        try:
+            with (
+                peer.candidate(folder) as directory,
+                launch(directory, model_folder(), log_dir=folder / "log") as server,
+            ):
+                return [_cell(peer, load, number, server.url, window_s, seed, folder) for load in loads]
+        except VibeServeError as error:
+            return [Cell(peer.name, load.name, number, None, error=error.message) for load in loads]
+
+
+def _cell(peer: Peer, load: Load, number: int, url: str, window_s: float, seed: int, folder: Path) -> Cell:
+    from vibeserve.targets import read_bundle
+
+    output = folder / "bench.json"
+    output.unlink(missing_ok=True)
+    command = [sys.executable, str(read_bundle(BUNDLE).benchmark_script), "--url", url, "--output-json", str(output)]
+    command += ["--model-dir", str(model_folder()), "--seed", str(seed), "--fresh-share", "0"]
+    command += ["--concurrency", str(load.concurrency), "--prompt-len", str(load.prompt)]
+    command += ["--max-tokens", str(load.answer), "--shared-prefix", str(load.shared), "--calibrate", "0"]
+    command += ["--window", str(window_s)] if load.requests is None else ["--num-requests", str(load.requests)]
+    if name := peer.asked_name():
+        command += ["--model", name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if not output.exists():
+        return Cell(peer.name, load.name, number, None, error=_first_line(done.stderr) or f"exit {done.returncode}")
+    document = json.loads(output.read_text(encoding="utf-8"))
+    failed = int(document.get("failed") or 0)
+    return Cell(
+        peer.name,
+        load.name,
+        number,
+        document["output_tokens_per_s"],
+        (document.get("ttft_s") or {}).get("p50"),
+        failed,
+        "" if not failed else f"{failed} of {document['requests']} requests failed: {document.get('failures')}",
+    )
+
+
+def _first_line(text: str) -> str:
+    """The first line that says something, without 'error: '."""
+    return next((line.removeprefix("error: ") for line in text.splitlines() if line.strip()), "")
+
+
+def values(cells: Sequence[Cell], peer: str, load: str) -> dict[int, float]:
+    """Output tokens/s by pass, of the passes that have them."""
+    found = {}
+    for cell in cells:
+        if cell.peer == peer and cell.load == load and cell.output_tokens_per_s is not None and not cell.error:
+            found[cell.number] = cell.output_tokens_per_s
+    return found
+
+
+def best_other(cells: Sequence[Cell], peers: Mapping[str, Peer], kind: str, load: str) -> Versus | None:
+    """Ours of this precision over the best of the others with the same; None where one side is missing."""
+    ours = next((values(cells, name, load) for name, peer in peers.items() if peer.ours and peer.kind == kind), {})
+    others = {name: values(cells, name, load) for name, peer in peers.items() if not peer.ours and peer.kind == kind}
+    measured = {name: found for name, found in others.items() if found}
+    if not ours or not measured:
+        return None
+    best = max(measured, key=lambda name: median(measured[name].values()))
+    ratios = [ours[number] / measured[best][number] for number in ours if number in measured[best]]
+    return Versus(best, median(ratios), min(ratios), max(ratios)) if ratios else None
