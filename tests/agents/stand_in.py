@@ -57,6 +57,10 @@ def work(title: str, prompt: str, mode: str) -> None:
     Path("note.txt").write_text(text)
     Path("candidate.toml").write_text('start = ["python", "server.py"]\nhealth = "/health"\n')
     Path("server.py").write_text(f"# {title}\n")
+    if (HERE.parent / "server_source.py").is_file():
+        Path("server.py").write_bytes((HERE.parent / "server_source.py").read_bytes())
+        start = ["python", "server.py", "--ttft-s", "0.001", "--tpot-s", "0.001"]
+        Path("candidate.toml").write_text(f"start = {json.dumps(start)}\nready_timeout_s = 20\n")
     if mode == "link":
         Path("outside").symlink_to("/etc/passwd")
     if mode == "outside":

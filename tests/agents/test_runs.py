@@ -13,7 +13,10 @@ pytestmark = pytest.mark.skipif(confine.here() is None, reason="not run: bubblew
 COSTS = {"claude": 0.02, "codex": None, "gemini": None, "opencode": 0.02}
 
 
-AGENTS = ["claude", "codex", "gemini:flash", "opencode", "acp:acp-agent", "openai:small"]
+AGENTS = [
+    "claude", "acp:acp-agent", "openai:small",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("codex", "gemini:flash", "opencode")),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("agent", AGENTS)

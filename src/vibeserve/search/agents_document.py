@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from vibeserve.search.ledger import spent
@@ -58,3 +58,12 @@ def _sum(calls: list[CallRow]) -> dict[str, Any]:
 def _call(call: CallRow) -> dict[str, Any]:
     entry = {name: value for name, value in vars(call).items() if name != "reply"}
     return entry | {"tokens_provenance": "claimed", "took_s_provenance": "measured"}
+
+
+def account(total: Mapping[str, Any]) -> str:
+    """What a sum of calls came to, in words."""
+    tokens = f"{'at least ' if total['tokens_at_least'] else ''}{total['tokens']:,} tokens"
+    cost = "cost not told"
+    if total["cost_usd"] is not None:
+        cost = f"{'at least ' if total['cost_at_least'] else ''}{total['cost_usd']:.2f} dollars"
+    return f"{total['calls']} calls, {total['answered']} of them answered, {total['took_s']:.0f} s, {tokens}, {cost}"

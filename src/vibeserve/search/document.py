@@ -10,7 +10,7 @@ import dataclasses
 import json
 from typing import Any
 
-from vibeserve.search.agents_document import agents_document
+from vibeserve.search.agents_document import account, agents_document
 from vibeserve.search.context import BASELINE, WHOLE_RUN
 from vibeserve.search.store import CandidateRow, DecisionRow, RunView
 
@@ -226,7 +226,7 @@ def _curve(view: RunView) -> list[dict[str, Any]]:
 
 
 def summary(whole: dict[str, Any]) -> list[str]:
-    """The run in five lines, for people."""
+    """The run in five lines, for people; a sixth for what coding agents used."""
     metric, best, improvement = whole["metric"], whole["best"], whole["improvement"]
     unit = metric["unit"]
     lines = [f"run        {whole['run']} ({whole['bundle']}), {whole['elapsed_s']:.0f} s, {whole['state']}"]
@@ -246,6 +246,8 @@ def summary(whole: dict[str, Any]) -> list[str]:
         lines.append(f"limit      {_number(limit['value'])} {unit}; {shown}")
     else:
         lines.append(f"limit      {limit['argument']}")
+    if whole["agents"]["calls"]:
+        lines.append(f"agents     {account(whole['agents']['total'])}")
     return lines
 
 

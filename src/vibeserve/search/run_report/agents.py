@@ -7,6 +7,7 @@ from typing import Any
 from vibeserve.report import Block, Column, Details, Pill, Section, Table, Text
 from vibeserve.report.numbers import show
 from vibeserve.report.sections import Tone
+from vibeserve.search.agents_document import account
 
 _TONES: dict[str, Tone] = {"answered": "good", "failed": "bad", "timed out": "bad", "malformed": "warn"}
 
@@ -18,10 +19,7 @@ def agents(document: dict[str, Any]) -> Section | None:
         return None
     total = found["total"]
     sandboxes = sorted({call["sandbox"] for call in found["calls"]})
-    lead = (
-        f"{total['calls']} calls, {total['answered']} of them answered, {show(total['took_s'], 's')}, "
-        f"{_tokens(total)} tokens, {_cost(total)}. Confined by: {', '.join(sandboxes)}."
-    )
+    lead = f"{account(total)}. Confined by: {', '.join(sandboxes)}."
     note = (
         "Tokens and cost are what the agents' own programs said; times were measured here. What an agent claims about "
         "speed is kept as a claim, and no figure of this page comes from one."
