@@ -162,6 +162,8 @@ def test_the_profile_has_its_tables_and_lines(tmp_path):
     assert all(row["bir_debug_info_source_location"].rpartition(":")[0].endswith("kernels.py") for row in rows)
     packets = stored.table("DmaPacket").to_pylist()
     assert sum(row["transfer_bytes"] for row in packets) == 2 * 128 * 512 * 4
+    transfers = stored.table("DmaPacketAggregated").to_pylist()
+    assert [row["semaphore_id"] for row in transfers] == ["S[8] (qSyncDynamicHW)", "S[24] (qScalarDynamicHW)"]
     found = profiles.bounds(stored)
     assert found.total_time_s > 0
     assert all(bound.value_s is None or bound.value_s <= found.total_time_s for bound in found.bounds)
@@ -215,6 +217,9 @@ def test_a_change_of_function_loads_its_table():
     assert loads[0][1:] == (156_000, 156_000 + 1_283_000)  # while the kernel still loads its input
     assert found.ops[acts[0]].start > loads[0][2]
     assert found.ops[acts[2]].start >= loads[1][2]
+    rows = tables.profile(found, "x").table("Instruction").to_pylist()
+    assert [row["opcode"] for row in rows].count("ACT_TABLE_LOAD") == 3
+    assert len({row["id"] for row in rows}) == len(rows)
 
 
 @pytest.mark.parametrize(("target", "slower"), [("trn1", "waits"), ("trn2", "slows")])

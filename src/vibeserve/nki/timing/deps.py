@@ -28,7 +28,7 @@ class Cell:
     def __init__(self) -> None:
         self.writer = -1
         self.readers: dict[int, int] = {}
-        self.others: list[tuple[Cell, bool]] = []
+        self.others: Sequence[tuple[Cell, bool]] = ()
         self.box: Box | None = None
 
 
@@ -48,8 +48,8 @@ class Places:
         for other in self._near(box):
             assert other.box is not None
             if other.box.overlaps(box):
-                cell.others.append((other, box.covers(other.box)))
-                other.others.append((cell, other.box.covers(box)))
+                cell.others = [*cell.others, (other, box.covers(other.box))]
+                other.others = [*other.others, (cell, other.box.covers(box))]
         self.cells.append(cell)
         if len(self.cells) == _FEW:
             for known in self.cells:

@@ -29,7 +29,12 @@ _PACKET_ROWS = 2_000_000
 def profile(timed: Timed, name: str) -> Profile:
     """The profile of a timed run."""
     start_ns = round(timed.params["overhead_ns.start"])
-    rows = [row for op in timed.ops for row in _rows(op, timed, start_ns)]
+    loads = {index: (begin, end) for index, begin, end in timed.schedule.tables}
+    rows = []
+    for op in timed.ops:
+        if op.index in loads:
+            rows.append(_table_load(op, *loads[op.index], start_ns))
+        rows.extend(_rows(op, timed, start_ns))
     keys = list(dict.fromkeys(key for row in rows for key in row))
     tables = {
         "Instruction": schema.build("Instruction", {k: [r.get(k) for r in rows] for k in keys}, rows=len(rows)),
@@ -86,6 +91,24 @@ def _base(op: Op, timed: Timed, start_ns: int) -> dict[str, Any]:
         "psum_write_bytes": _partition_bytes(op, "psum", True),
         "spill_save_bytes": op.hbm_write if kind_of(op.plan) == SAVE else 0,
         "spill_reload_bytes": op.hbm_read if kind_of(op.plan) == RELOAD else 0,
+    }
+
+
+def _table_load(op: Op, begin: int, end: int, start_ns: int) -> dict[str, Any]:
+    """The Instruction row of the function table that an activation needs."""
+    return {
+        "start_ts": _ns(begin, start_ns),
+        "end_ts": _ns(end, start_ns),
+        "duration_ns": _ns(end, start_ns) - _ns(begin, start_ns),
+        "engine": "Scalar",
+        "pcore_idx": op.core,
+        "opcode": "ACT_TABLE_LOAD",
+        "operands": "",
+        "id": op.index * 2,
+        "pc": op.index,
+        "bir_id": f"sg{op.core:04d}:{op.index}-table",
+        "bir_debug_info_source_location": _location(op),
+        "nki_source_location": _location(op),
     }
 
 
