@@ -136,6 +136,16 @@ def test_two_cores_the_busiest_is_looked_at_and_the_other_on_request():
         bounds(profile, pcore=7)
 
 
+def test_a_negative_gap_is_printed_as_it_is_and_flagged():
+    profile = made.worked_example()
+    larger = made.tensors(("x", "IN", 2_228_224), ("y", "OUT", 435_000))
+    held = bounds(Profile("p", {**profile.tables, "TensorInfo": larger}))
+    assert held.gap("memory_bound_ideal_no_reloads").gap_s == pytest.approx(-1e-6)  # 435,000 B more at 435 GB/s
+    (flag,) = [note for note in held.notes if "negative" in note]
+    assert "memory_bound_ideal to memory_bound_ideal_no_reloads" in flag
+    assert not [note for note in bounds(profile).notes if "negative" in note]
+
+
 def test_nothing_to_measure_is_said():
     with pytest.raises(InputError, match="nothing to measure"):
         bounds(Profile("empty", {"Metadata": schema.build("Metadata", made.METADATA)}))

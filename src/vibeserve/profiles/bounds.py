@@ -143,11 +143,18 @@ def bounds(profile: Profile, span: tuple[int, int] | None = None, pcore: int | N
     engines = {
         key.removesuffix("_active_s"): value or 0.0 for key, value in inputs.items() if key.endswith("_active_s")
     }
+    gaps = _gaps(made, total_s)
+    notes += [
+        f"the gap from {gap.upper} to {gap.lower} is negative: a table is partial, cores share tensors, or the kernel "
+        "reads part of its inputs"
+        for gap in gaps
+        if gap.gap_s is not None and gap.gap_s < 0
+    ]
     return Bounds(
         profile=profile.name,
         window=held,
         bounds=made,
-        gaps=_gaps(made, total_s),
+        gaps=gaps,
         engines=engines,
         bottleneck=_bottleneck(engines),
         inputs=inputs,
