@@ -132,6 +132,52 @@ def test_a_folder_is_added_changed_and_removed(tmp_path):
         index.add_folder(tmp_path / "missing")
 
 
+def test_a_folder_within_another_is_not_read_twice(tmp_path):
+    inner = tmp_path / "docs" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "a.md").write_text("# Emu\n\nemu\n")
+    index = Index(tmp_path / "index.sqlite")
+    index.build([])
+    assert index.add_folder(inner)["added"] == 1
+    assert index.add_folder(tmp_path / "docs") == {"files": 1, "added": 0, "removed": 0, "unchanged": 1, "skipped": 0}
+    assert len(index.search("emu")) == 1
+
+
+def test_added_folders_outlive_the_data_that_they_were_added_to(tmp_path, monkeypatch):
+    monkeypatch.setenv("VIBESERVE_CACHE_DIR", str(tmp_path / "cache"))
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "a.md").write_text("# Cassowary\n\ncassowary\n")
+    first = Index.standard()
+    first.add_folder(folder)
+    older = first.path.with_name("0-older.sqlite")
+    first.path.rename(older)
+    (first.path.parent / "broken.sqlite").write_text("no database")
+    second = Index.standard()
+    assert second.search("cassowary")[0].title == "Cassowary"
+    assert not older.exists()
+    assert list(second.path.parent.glob("*.sqlite")) == [second.path]
+
+
+def test_many_files_are_added_changed_and_removed_in_turn(tmp_path):
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for number in range(400):
+        (folder / f"p{number}.rst").write_text(f"Page {number}\n========\n\nbilby{number}\n\nMore\n----\n\ntext\n")
+    index = Index(tmp_path / "index.sqlite")
+    index.build([])
+    assert index.add_folder(folder)["added"] == 400
+    for number in range(200):
+        (folder / f"p{number}.rst").write_text(f"Page\n====\n\npotoroo{number}, changed\n")
+        (folder / f"p{number + 200}.rst").unlink()
+    counts = index.add_folder(folder)
+    assert (counts["added"], counts["removed"], counts["unchanged"]) == (200, 200, 0)
+    assert index.search("bilby7") == []
+    assert index.search("bilby300") == []
+    [found] = index.search("potoroo7")
+    assert found.place == f"{folder.resolve()}/p7.rst:1"
+
+
 def test_headings_in_code_are_no_headings():
     pages = list(markdown_pages("# A\n\n```\n# not a heading\n```\n\n## B\n\nb\n", "x.md", "document"))
     assert [page.title for page in pages] == ["A", "A: B"]

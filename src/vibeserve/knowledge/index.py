@@ -24,6 +24,8 @@ _SCHEMA = """
 CREATE TABLE page (id TEXT PRIMARY KEY, title TEXT, kind TEXT, body TEXT, source TEXT, line INT, names TEXT, words TEXT, warnings TEXT);
 CREATE TABLE name (name TEXT, id TEXT);
 CREATE INDEX name_index ON name (name);
+CREATE INDEX name_of ON name (id);
+CREATE INDEX page_source ON page (source);
 CREATE TABLE file (path TEXT PRIMARY KEY, stamp TEXT, root TEXT);
 CREATE VIRTUAL TABLE text USING fts5(id UNINDEXED, title, names, words, body, tokenize = "porter unicode61 tokenchars '_'");
 """
@@ -89,7 +91,21 @@ class Index:
         index = cls(cache_dir() / "docs" / f"{vibeserve.__version__}-{key}.sqlite")
         if not index.path.exists():
             index.build([*built_in(), *symbols.pages()])
+            index.take_over(path for path in index.path.parent.glob("*.sqlite") if path != index.path)
         return index
+
+    def take_over(self, older: Iterable[Path]) -> None:
+        """Add the folders that indexes of earlier data had, and remove those indexes."""
+        for path in older:
+            try:
+                with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+                    roots = [Path(root) for (root,) in db.execute("SELECT DISTINCT root FROM file")]
+            except sqlite3.DatabaseError:
+                roots = []  # none of ours, or broken: nothing to take from it
+            for root in roots:
+                if root.is_dir():
+                    self.add_folder(root)
+            path.unlink(missing_ok=True)
 
     def build(self, pages: Iterable[Page]) -> None:
         """Write the index anew, in one step."""
@@ -110,7 +126,8 @@ class Index:
         root = str(folder.resolve())
         counts = {"files": 0, "added": 0, "removed": 0, "unchanged": 0, "skipped": 0}
         with closing(sqlite3.connect(self.path)) as db, db:
-            known = dict(db.execute("SELECT path, stamp FROM file WHERE root = ?", (root,)).fetchall())
+            known = dict(db.execute("SELECT path, stamp FROM file").fetchall())
+            below = {path for (path,) in db.execute("SELECT path FROM file WHERE root = ?", (root,))}
             seen = set()
             for path in sorted(folder.resolve().rglob("*")):
                 if (
@@ -129,13 +146,14 @@ class Index:
                 if status.st_size > _LARGEST_FILE:
                     counts["skipped"] += 1
                     continue
-                _remove(db, str(path))
+                if str(path) in known:
+                    _remove(db, str(path))
                 text = path.read_text(encoding="utf-8", errors="replace")
                 for page in markdown_pages(text, str(path), "document"):
                     _insert(db, page)
                 db.execute("INSERT OR REPLACE INTO file VALUES (?, ?, ?)", (str(path), stamp, root))
                 counts["added"] += 1
-            for path in set(known) - seen:
+            for path in below - seen:
                 _remove(db, path)
                 db.execute("DELETE FROM file WHERE path = ?", (path,))
                 counts["removed"] += 1
@@ -202,33 +220,27 @@ class Index:
 
 
 def _insert(db: sqlite3.Connection, page: Page) -> None:
+    """Add a page; its row in `text` has the number of its row in `page`, by which it is found again."""
     names = "\x1f".join(page.names)
-    db.execute(
-        "INSERT OR REPLACE INTO page VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            page.id,
-            page.title,
-            page.kind,
-            page.body,
-            page.source,
-            page.line,
-            names,
-            page.words,
-            "\x1f".join(page.warnings),
-        ),
-    )
+    values = (page.id, page.title, page.kind, page.body, page.source, page.line, names, page.words)
+    row = db.execute(
+        "INSERT INTO page VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*values, "\x1f".join(page.warnings))
+    ).lastrowid
     db.executemany("INSERT INTO name VALUES (?, ?)", [(name.lower(), page.id) for name in page.names])
     spelled = " ".join([*page.names, *(re.sub(r"[._-]", " ", name) for name in page.names)])
     title = f"{page.title} {re.sub(r'[._]', ' ', page.title)}"
-    db.execute("INSERT INTO text VALUES (?, ?, ?, ?, ?)", (page.id, title, spelled, page.words, page.body))
+    db.execute(
+        "INSERT INTO text (rowid, id, title, names, words, body) VALUES (?, ?, ?, ?, ?, ?)",
+        (row, page.id, title, spelled, page.words, page.body),
+    )
 
 
 def _remove(db: sqlite3.Connection, source: str) -> None:
-    for table in ("text", "name"):
-        db.execute(
-            f"DELETE FROM {table} WHERE id IN (SELECT id FROM page WHERE source = ? AND kind = 'document')", (source,)
-        )
-    db.execute("DELETE FROM page WHERE source = ? AND kind = 'document'", (source,))
+    """Remove the pages of an added file."""
+    pages = db.execute("SELECT rowid, id FROM page WHERE source = ? AND kind = 'document'", (source,)).fetchall()
+    db.executemany("DELETE FROM text WHERE rowid = ?", [(row,) for row, _ in pages])
+    db.executemany("DELETE FROM name WHERE id = ?", [(page,) for _, page in pages])
+    db.executemany("DELETE FROM page WHERE rowid = ?", [(row,) for row, _ in pages])
 
 
 def _page(row: Sequence[Any]) -> Page:
