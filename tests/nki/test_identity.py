@@ -169,3 +169,34 @@ def test_bool_arguments_and_results_are_bool():
     got = simulate(kernel)(flags)
     assert got.dtype == np.bool_
     np.testing.assert_array_equal(got, flags)
+
+
+class Kernels:
+    """Kernels as members of a class."""
+
+    factor = 3.0
+
+    @jit
+    def bound(self, x):
+        return scaled(x, self.factor)
+
+    @staticmethod
+    @jit
+    def inner(x):
+        return scaled(x, 3.0)
+
+    @jit
+    @staticmethod
+    def outer(x):
+        return scaled(x, 3.0)
+
+    def method(self, x):
+        return scaled(x, self.factor)
+
+
+def test_kernels_as_members_of_a_class():
+    held = Kernels()
+    for kernel in (held.bound, held.inner, held.outer, Kernels.outer, jit(held.method), simulate(held.method)):
+        np.testing.assert_array_equal(kernel(X), X * 3)
+    assert jit(held.method).__name__ == "method"
+    assert Kernels.outer.__name__ == "outer"

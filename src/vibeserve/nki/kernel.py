@@ -59,7 +59,8 @@ class Kernel:
         return Kernel(self.func, self.grid, tuple(edges))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else types.MethodType(self, instance)
+        alone = instance is None or isinstance(self.func, staticmethod)
+        return self if alone else types.MethodType(self, instance)
 
     def __repr__(self) -> str:
         grid = "" if self.grid is None else f"[{', '.join(map(str, self.grid))}]"

@@ -39,6 +39,7 @@ _FACTS = {
     "indirect",
     "no_tensor",
     "sparse",
+    "packed",
 }
 
 
@@ -74,12 +75,18 @@ class Call:
     def fail(self, message: str, *, code: str = "NKI-RULE", rule: str = "", fix: str = "") -> NoReturn:
         """Refuse the call."""
         given = ", ".join(
-            f"{name}={value!r}" for name, value in self.args.items() if value != self.spec.defaults.get(name, _NEVER)
+            f"{name}={value!r}"
+            for name, value in self.args.items()
+            if not _is_default(value, self.spec.defaults.get(name, _NEVER))
         )
         raise KernelError(f"nisa.{self.spec.name}: {message}", code=code, rule=rule, fix=fix, operands=given)
 
 
 _NEVER = object()
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return value is default or (type(value) is type(default) and not isinstance(value, np.ndarray) and value == default)
 
 
 def rule(function: Callable[[Call, Any], None]) -> Callable[[Call, Any], None]:
@@ -172,6 +179,11 @@ def _operand(call: Call, name: str, tensor: NkiTensor) -> None:
             code="S-TI",
             rule=f"only {', '.join(call.entry.get('indirect', ())) or 'no operand'} can be",
         )
+    if tensor.dtype.kind == "packed" and "packed" not in call.entry:
+        call.fail(
+            f"{name} is {tensor.dtype}", code="S-DTYPE", rule="packed types are copied and multiplied (nc_matmul_mx), never computed with",
+            fix="tensor.view(nl.uint32) for its bits; nisa.quantize_mx makes packed values",
+        )  # fmt: skip
     if not tensor.buffer.on_chip:
         return
     parts = tensor.shape[0]

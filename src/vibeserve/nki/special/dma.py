@@ -78,7 +78,7 @@ def transpose_axes(call: Call) -> None:
     dst, src = _t(call, "dst"), _t(call, "src")
     axes = call.args["axes"]
     expected = AXES.get(src.ndim)
-    order = expected if axes is None else tuple(axes)
+    order = expected if axes is None else tuple(axes) if isinstance(axes, list | tuple) else axes
     if expected is None or order != expected:
         call.fail(f"axes {order} for rank {src.ndim}", code="V4-DMAT-RANK", rule="(1,0), (2,1,0) or (3,1,2,0), by rank")
     wanted = tuple(src.shape[axis] for axis in order)
@@ -142,6 +142,8 @@ def compute_sources(call: Call) -> None:
     if any(source.size != dst.size for source in srcs):
         call.fail("sources of other sizes than dst", code="S-ELEMENTS", rule="equal element counts")
     scales = call.args["scales"]
+    if scales is not None and not isinstance(scales, list | tuple):
+        call.fail(f"scales={scales!r}", code="NKI-OPERAND", rule="a list with a number for each source")
     if scales is not None and any(float(scale) != 1.0 for scale in scales):
         call.fail(f"scales={scales!r}", code="NKI-OPERAND", rule="1.0 each")
     vector = any(tensor.rows is not None for tensor in (dst, *srcs))
