@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import py_compile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from vibeserve.judge import Integrity
+from vibeserve.judge.integrity import is_compiled_source
 from vibeserve.targets import Bundle, Metric, ModelMeta
+
+
+@pytest.fixture(autouse=True)
+def _a_small_environment(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tens of thousands of files are looked at only where they are what a test is about."""
+    if "environment" not in request.node.name:
+        monkeypatch.setattr("vibeserve.judge.integrity.environment_roots", lambda: [("packages", tmp_path / "none")])
+        (tmp_path / "none").mkdir()
 
 
 @pytest.fixture
@@ -69,14 +80,51 @@ def test_a_change_that_sets_the_time_back_shows(bundle: Bundle, tmp_path: Path) 
     assert changed(before, integrity.digests()) == {"model/model.safetensors"}
 
 
-def test_a_removed_file_shows_and_caches_do_not(bundle: Bundle, tmp_path: Path) -> None:
+def test_a_removed_file_shows(bundle: Bundle, tmp_path: Path) -> None:
     integrity = Integrity(bundle, tmp_path / "model")
     before = integrity.digests()
-    (tmp_path / "benchmark" / "__pycache__").mkdir()
-    (tmp_path / "benchmark" / "__pycache__" / "benchmark.pyc").write_bytes(b"x")
-    assert changed(before, integrity.digests()) == set()
     (tmp_path / "benchmark" / "benchmark.py").unlink()
     assert changed(before, integrity.digests()) == {"benchmark/benchmark.py"}
+
+
+def compiled(folder: Path, code: str) -> Path:
+    """The bytecode of `code`, where Python looks for that of benchmark.py."""
+    other = folder / "other.py"
+    other.write_text(code)
+    target = Path(importlib.util.cache_from_source(str(folder / "benchmark.py")))
+    py_compile.compile(str(other), cfile=str(target), dfile=str(folder / "benchmark.py"), doraise=True)
+    other.unlink()
+    return target
+
+
+def test_bytecode_of_the_source_does_not_show_and_other_bytecode_does(bundle: Bundle, tmp_path: Path) -> None:
+    integrity = Integrity(bundle, tmp_path / "model")
+    before = integrity.digests()
+    target = compiled(tmp_path / "benchmark", (tmp_path / "benchmark" / "benchmark.py").read_text())
+    assert is_compiled_source(target)
+    assert changed(before, integrity.digests()) == set()
+    compiled(tmp_path / "benchmark", "print('a figure of my own')")
+    assert not is_compiled_source(target)
+    assert changed(before, integrity.digests()) == {f"benchmark/__pycache__/{target.name}"}
+    target.write_bytes(b"no bytecode at all")
+    assert changed(before, integrity.digests()) == {f"benchmark/__pycache__/{target.name}"}
+
+
+def test_a_change_in_an_installed_package_shows(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = tmp_path / "site-packages"
+    (packages / "client").mkdir(parents=True)
+    (packages / "client" / "__init__.py").write_text("import time\n")
+    monkeypatch.setattr("vibeserve.judge.integrity.environment_roots", lambda: [("packages", packages)])
+    integrity = Integrity(bundle, tmp_path / "model")
+    before = integrity.digests()
+    stat = (packages / "client" / "__init__.py").stat()
+    (packages / "client" / "__init__.py").write_text("import tame\n")
+    os.utime(packages / "client" / "__init__.py", ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert changed(before, integrity.digests()) == {"environment/packages/client"}
+    (packages / "time.py").write_text("def perf_counter(): return 0\n")
+    assert changed(before, integrity.digests()) == {"environment/packages/client", "environment/packages/time.py"}
 
 
 def test_weights_are_read_again_only_where_they_changed(
@@ -97,5 +145,8 @@ def test_weights_are_read_again_only_where_they_changed(
 
 
 def test_the_environment_is_part_of_it(bundle: Bundle, tmp_path: Path) -> None:
-    digests = Integrity(bundle, tmp_path / "model").digests()
-    assert {"environment/packages", "environment/python"} <= digests.keys()
+    integrity = Integrity(bundle, tmp_path / "model")
+    digests = integrity.digests()
+    assert {"environment/packages", "environment/python", "environment/packages/pytest"} <= digests.keys()
+    assert "environment/stdlib/json" in digests
+    assert changed(digests, integrity.digests()) == set()

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from vibeserve.judge import ProbeResult, probe
-from vibeserve.judge.prompts import draw
+from vibeserve.judge.probes.repeat import LEAST_SHARE, share_of
+from vibeserve.judge.prompts import draw, twins_of
 from vibeserve.targets import Bundle, Metric, ModelMeta
 
 Serve = Callable[[Any], str]
@@ -164,3 +165,18 @@ def test_an_api_that_the_judge_does_not_speak_is_not_judged() -> None:
 def test_prompts_are_drawn_from_the_seed() -> None:
     assert draw(1, 3, 64) == draw(1, 3, 64)
     assert set(draw(1, 3, 64)).isdisjoint(draw(2, 3, 64))
+
+
+def test_one_disturbance_proves_no_cache() -> None:
+    steady = [(0.1, 0.1), (0.1, 0.11), (0.1, 0.09)]
+    assert share_of([*steady, (0.1, 0.002)])[1] >= LEAST_SHARE
+    assert share_of([*steady, (3.0, 0.1)])[1] >= LEAST_SHARE
+    assert share_of([(0.1, 0.004), (0.12, 0.006), (0.1, 0.005), (0.3, 0.004)])[1] < LEAST_SHARE
+
+
+def test_twins_differ_at_one_end() -> None:
+    (prompt,) = draw(1, 1, 64)
+    first, last = twins_of(prompt, 1)
+    assert first.split()[1:] == prompt.split()[1:]
+    assert last.split()[:-1] == prompt.split()[:-1]
+    assert len({first, last, prompt}) == 3

@@ -86,3 +86,10 @@ def draw(seed: int, count: int, tokens: int) -> list[str]:
             f"{sentinel(generator).capitalize()} wrote: {words}. Write a short story about {sentinel(generator)}."
         )
     return prompts
+
+
+def twins_of(prompt: str, seed: int) -> tuple[str, str]:
+    """The prompt with another first word, and with another last word: each is another question."""
+    generator = stream(seed, "judge twins")
+    first, last = sentinel(generator).capitalize(), sentinel(generator)
+    return f"{first} {prompt.split(' ', 1)[1]}", f"{prompt.rsplit(' ', 1)[0]} {last}."
