@@ -23,6 +23,8 @@ class Place:
 
 
 _KNOWN: dict[str, bool] = {}
+_PLACES: dict[tuple[str, int, str], Place] = {}
+_MANY_PLACES = 10_000
 NOWHERE = Place("<host>", 0)
 
 
@@ -40,7 +42,13 @@ def kernel_place() -> Place:
         if ours is None:
             ours = _KNOWN[code.co_filename] = is_ours(code.co_filename)
         if not ours:
-            return Place(code.co_filename, frame.f_lineno, code.co_name)
+            key = (code.co_filename, frame.f_lineno, code.co_name)
+            place = _PLACES.get(key)
+            if place is None:
+                if len(_PLACES) > _MANY_PLACES:
+                    _PLACES.clear()
+                place = _PLACES[key] = Place(*key)
+            return place
         frame = frame.f_back
     return NOWHERE
 
