@@ -75,7 +75,7 @@ def build_batch(work: list[Work]) -> StepBatch:
             full = True
         elif item.samples:
             logit_rows += range(starts[-1] + item.count - 1, starts[-1] + item.rows)
-            full = full or not sequence.request.params.plain
+            full = full or not sequence.plain
         starts.append(starts[-1] + item.rows)
     widest = max(len(item.sequence.blocks) for item in work)
     tables = np.zeros((len(work), widest), dtype=np.int32)

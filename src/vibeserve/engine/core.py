@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from .batch import StepResult, build_batch
 from .blocks import BlockManager
@@ -16,6 +17,9 @@ from .sequence import Sequence
 from .settings import Settings
 from .stats import Counters, Stats
 from .types import MAX_LOGPROBS, FinishReason, Limits, Output, Request, TokenLogprobs
+
+if TYPE_CHECKING:
+    from .constraints import Constraint
 
 
 @dataclass(slots=True)
@@ -55,7 +59,9 @@ class EngineCore:
             max_logprobs=MAX_LOGPROBS,
             max_waiting=settings.max_waiting,
             eos_token_ids=loaded.config.eos_token_ids,
+            constrained=loaded.constraints is not None,
         )
+        self.constraints = loaded.constraints
 
     def check(self, request: Request) -> None:
         """Raise RequestError where the request cannot be served as asked. Safe from any thread."""
@@ -84,6 +90,10 @@ class EngineCore:
             for token in ids:
                 if not 0 <= token < limits.vocab_size:
                     raise RequestError(name, f"token id {token} is not in the vocabulary of {limits.vocab_size}")
+        if request.grammar:
+            if self.constraints is None:
+                raise RequestError("response_format", "this engine does not keep answers to a grammar")
+            self.constraints.check(request.grammar)
         if request.id in self._sequences:
             raise RequestError("id", f"a request with id {request.id!r} is being served")
 
@@ -94,8 +104,27 @@ class EngineCore:
         sequence = Sequence(request, arrival)
         if self._loaded.speculation is not None:
             sequence.drafter = self._loaded.speculation.drafter(request.prediction_ids)
+        if request.grammar and self.constraints is not None:
+            self._constrain(sequence, self.constraints.start(request.grammar))
         self._sequences[request.id] = sequence
         self._scheduler.waiting.append(sequence)
+
+    def _constrain(self, sequence: Sequence, constraint: Constraint) -> None:
+        """Hold a sequence to its grammar, and begin with what that forces."""
+        sequence.constraint = constraint
+        if self.settings.jump_forward:
+            sequence.drafter = None  # what is worth guessing is forced
+            self._jump(sequence)
+
+    def _jump(self, sequence: Sequence) -> None:
+        """Append what the grammar forces; at least one token of the answer is left to be chosen."""
+        params = sequence.request.params
+        if sequence.constraint is None or not self.settings.jump_forward or params.logprobs is not None:
+            return
+        for token in sequence.constraint.jump(params.max_tokens - sequence.sampled - 1):
+            self._book(sequence, token)
+            sequence.unsent.append(token)
+            self._counters.forced_tokens += 1
 
     def abort(self, request_id: str) -> None:
         """Give a request up: its blocks are free now, its last output comes with the next step. Unknown ids are ignored."""
@@ -126,6 +155,9 @@ class EngineCore:
         if not work:
             return outputs
         batch = build_batch(work)
+        if self.constraints is not None:
+            waiting = [item.sequence.constraint for item in work if item.samples]
+            self.constraints.start_masks([constraint for constraint in waiting if constraint is not None])
         result = self._backend.forward(batch)
         ran = perf_counter()
         decoding = sum(item.sequence.sampled > 0 and item.count == 1 for item in work)
@@ -178,11 +210,25 @@ class EngineCore:
 
     def _append(self, sequence: Sequence, token: int) -> FinishReason | None:
         """One more token, and why it is the last."""
+        self._book(sequence, token)
+        sequence.unsent.append(token)
+        if sequence.constraint is not None:
+            sequence.constraint.accept(token)
+            if not self._ends(sequence, token):
+                self._jump(sequence)
+        return self._finish_reason(sequence, token)
+
+    def _book(self, sequence: Sequence, token: int) -> None:
         params = sequence.request.params
         sequence.tokens.append(token)
         if params.presence_penalty or params.frequency_penalty:
             sequence.token_counts[token] = sequence.token_counts.get(token, 0) + 1
-        return self._finish_reason(sequence, token)
+
+    def _ends(self, sequence: Sequence, token: int) -> bool:
+        """Whether this token ends the answer by itself."""
+        params = sequence.request.params
+        ends = token in params.stop_token_ids or (not params.ignore_eos and token in self.limits.eos_token_ids)
+        return ends and sequence.sampled >= params.min_tokens
 
     def _learn(self, turn: Turn) -> None:
         """Tell the drafter and the counters what became of a draft."""
@@ -192,7 +238,8 @@ class EngineCore:
         self._counters.accepted_tokens += turn.accepted
 
     def _answer(self, turn: Turn) -> Output:
-        tokens = tuple(choice.token for choice in turn.choices)
+        tokens = tuple(turn.sequence.unsent)
+        turn.sequence.unsent.clear()
         scored = [choice.logprobs for choice in turn.choices if choice.logprobs is not None]
         entries = tuple(scored) if scored else None
         if turn.reason is not None:
@@ -200,11 +247,12 @@ class EngineCore:
         return self._output(turn.sequence, tokens, entries, None)
 
     def _finish_reason(self, sequence: Sequence, token: int) -> FinishReason | None:
-        params = sequence.request.params
-        ends = token in params.stop_token_ids or (not params.ignore_eos and token in self.limits.eos_token_ids)
-        if ends and sequence.sampled >= params.min_tokens:
+        constraint = sequence.constraint
+        if constraint is not None and constraint.error:
+            return "error"
+        if self._ends(sequence, token) or (constraint is not None and constraint.complete):
             return "stop"
-        return "length" if sequence.sampled >= params.max_tokens else None
+        return "length" if sequence.sampled >= sequence.request.params.max_tokens else None
 
     def _end(
         self,
@@ -227,7 +275,8 @@ class EngineCore:
     ) -> Output:
         first = sequence.sampled == len(token_ids)
         scored = sequence.prompt_logprobs if first else None
-        drafter = sequence.drafter
+        drafter, constraint = sequence.drafter, sequence.constraint
+        last = token_ids[-1] if token_ids else -1
         return Output(
             request_id=sequence.id,
             token_ids=token_ids,
@@ -238,7 +287,13 @@ class EngineCore:
             prompt_logprobs=None if scored is None else tuple(scored),
             accepted_prediction_tokens=drafter.accepted if drafter else 0,
             rejected_prediction_tokens=drafter.rejected if drafter else 0,
+            complete=reason == "stop" and constraint is not None and not self._closes(sequence, last),
+            error=constraint.error if constraint is not None and reason == "error" else None,
         )
+
+    def _closes(self, sequence: Sequence, token: int) -> bool:
+        """Whether a token is an end token, which has no text."""
+        return token in sequence.request.params.stop_token_ids or token in self.limits.eos_token_ids
 
     def _score_prompt(self, sequence: Sequence, first: int, count: int, row: int, result: StepResult) -> None:
         """Log-probabilities of prompt tokens: the logits at a position score the token after it."""
@@ -295,6 +350,7 @@ class EngineCore:
             evicted_blocks=counters.evicted_blocks,
             proposed_tokens=counters.proposed_tokens,
             accepted_tokens=counters.accepted_tokens,
+            forced_tokens=counters.forced_tokens,
             running=len(self._scheduler.running),
             waiting=len(self._scheduler.waiting),
             max_batch=self.settings.max_batch,
@@ -315,4 +371,6 @@ class EngineCore:
 
     def close(self) -> None:
         """Free the model's memory and worker threads."""
+        if self.constraints is not None:
+            self.constraints.close()
         self._backend.close()

@@ -16,6 +16,7 @@ from .settings import Settings
 from .weights import DTYPES, read_weights
 
 if TYPE_CHECKING:
+    from .constraints import Constraints
     from .prefix_tree import PrefixTree
     from .speculation import Speculation
 
@@ -32,6 +33,7 @@ class Loaded:
     backend: Backend
     tree: PrefixTree | None
     speculation: Speculation | None
+    constraints: Constraints | None
     blocks: int
     block_size: int
     max_model_len: int
@@ -45,6 +47,9 @@ def load(model_dir: Path, settings: Settings) -> Loaded:
     max_len, blocks = kv_size(config, settings)
     tree = _part("prefix_tree").PrefixTree(settings.block_size) if settings.prefix_cache else None
     speculation = _speculation(settings)
+    constraints: Constraints | None = None
+    if settings.constrained_decoding:
+        constraints = _part("constraints").Constraints(Path(model_dir), config.vocab_size, config.eos_token_ids)
     backend, note = _backend(Path(model_dir), config, settings, blocks, max_len)
     features = {
         **backend.features,
@@ -52,13 +57,15 @@ def load(model_dir: Path, settings: Settings) -> Loaded:
         "chunked_prefill": settings.chunked_prefill,
         "prefix_cache": tree is not None,
         "bfloat16": settings.dtype == "bfloat16",
+        "constrained_decoding": constraints is not None,
+        "jump_forward": settings.jump_forward,
         "predicted_outputs": settings.predicted_outputs,
         "ngram_speculation": settings.ngram_speculation,
     }
     info = {**backend.info, "dtype": settings.dtype, "family": config.family, "fallback": note}
     log.info("%s", " ".join(f"{key}={value}" for key, value in info.items() if value))
     log.info("KV cache: %d blocks of %d tokens, context %d", blocks, settings.block_size, max_len)
-    return Loaded(config, backend, tree, speculation, blocks, settings.block_size, max_len, features, info)
+    return Loaded(config, backend, tree, speculation, constraints, blocks, settings.block_size, max_len, features, info)
 
 
 def _speculation(settings: Settings) -> Speculation | None:

@@ -37,9 +37,9 @@ def choose(
     random: list[int] = []
     for index, (sequence, row) in enumerate(wanted):
         params = sequence.request.params
-        if params.plain:
+        if sequence.plain:
             continue
-        if params.adjusts:
+        if params.adjusts or sequence.constraint is not None:
             # The reported log-probabilities are the model's own, from before.
             scores[index] = logits[row].copy() if params.logprobs is not None else None
             adjust(sequence, logits[row], eos_token_ids)
@@ -62,7 +62,7 @@ def choose(
 
 
 def adjust(sequence: Sequence, row: Floats, eos_token_ids: tuple[int, ...]) -> None:
-    """Penalties, bias and the ban of end tokens before `min_tokens`, in place.
+    """Penalties, bias, the ban of end tokens before `min_tokens`, and what the grammar forbids, in place.
 
     The repetition penalty looks at prompt and answer (positive logits are divided, negative multiplied: Keskar et al.,
     2019), presence and frequency at the answer alone, as the OpenAI API defines them.
@@ -80,6 +80,8 @@ def adjust(sequence: Sequence, row: Floats, eos_token_ids: tuple[int, ...]) -> N
         row[token] += bias
     if sequence.sampled < params.min_tokens:
         row[list({*eos_token_ids, *params.stop_token_ids})] = -np.inf
+    if sequence.constraint is not None:
+        sequence.constraint.mask(row)
 
 
 def draw(logits: Floats, params: SamplingParams, point: float) -> int:

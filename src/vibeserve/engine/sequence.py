@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .types import Request, TokenLogprobs
 
 if TYPE_CHECKING:
+    from .constraints import Constraint
     from .prefix_tree import Node
     from .speculation import Drafter
 
@@ -34,6 +35,9 @@ class Sequence:
     """Set when `blocks` changed other than by growing."""
     started: bool = False
     drafter: Drafter | None = None
+    constraint: Constraint | None = None
+    unsent: list[int] = field(default_factory=list)
+    """Tokens that were appended without being chosen, and are in no output yet."""
     prompt_logprobs: list[TokenLogprobs | None] | None = None
     token_counts: dict[int, int] = field(default_factory=dict)
     """How often each token was sampled, for the penalties."""
@@ -48,6 +52,11 @@ class Sequence:
     def id(self) -> str:
         """The request's id."""
         return self.request.id
+
+    @property
+    def plain(self) -> bool:
+        """Whether the next token needs nothing but the largest logit."""
+        return self.constraint is None and self.request.params.plain
 
     @property
     def sampled(self) -> int:

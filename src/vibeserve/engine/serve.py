@@ -9,6 +9,7 @@ import logging
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,11 @@ def load(
     from .thread import EngineThread
 
     tokenizer = Tokenizer.load(model_dir)
-    engine = EngineThread(make_core(model_dir, settings, tables), on_step)
+    core = make_core(model_dir, settings, tables)
+    engine = EngineThread(core, on_step)
     told = settings.to_dict() | {"transformers": tables.get("transformers")}
-    return engine, served_model(model_dir, tokenizer, engine.limits, told, http)
+    model = served_model(model_dir, tokenizer, engine.limits, told, http)
+    return engine, replace(model, constraints=getattr(core, "constraints", None))
 
 
 def served_model(

@@ -36,6 +36,8 @@ class Settings:
     - `max_waiting`: requests that may wait for a place.
     - `predicted_outputs`: verify the tokens of a request's `prediction` many at a time.
     - `ngram_speculation`: verify what followed the last few tokens where they stood before.
+    - `constrained_decoding`: answers may be asked to keep to a JSON schema, a regular expression or a grammar.
+    - `jump_forward`: tokens that a grammar forces are appended without being chosen.
     - `draft_rows`: drafted tokens fill a step up to this many rows; a batch that has as many has no drafts.
     """
 
@@ -54,6 +56,8 @@ class Settings:
     predicted_outputs: bool = False
     ngram_speculation: bool = False
     draft_rows: int = 16
+    constrained_decoding: bool = False
+    jump_forward: bool = False
 
     def __post_init__(self) -> None:
         _member("dtype", self.dtype, DTYPES)
@@ -68,6 +72,8 @@ class Settings:
             _at_least(name, getattr(self, name), low)
         for name in ("kv_memory_bytes", "max_model_len", "threads"):
             _at_least(name, getattr(self, name), 0)
+        if self.jump_forward and not self.constrained_decoding:
+            raise SettingsError("jump_forward needs constrained_decoding", "set both, or neither")
         if self.max_batch_tokens < self.max_batch:
             raise SettingsError(
                 f"max_batch_tokens {self.max_batch_tokens} is below max_batch {self.max_batch}",

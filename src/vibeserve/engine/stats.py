@@ -27,6 +27,7 @@ class Counters:
     evicted_blocks: int = 0
     proposed_tokens: int = 0
     accepted_tokens: int = 0
+    forced_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class Stats:
     proposed_tokens: int
     """Drafted tokens that were verified; `accepted_tokens` are those that the answer has."""
     accepted_tokens: int
+    forced_tokens: int
+    """Tokens that a grammar forced, appended without being chosen."""
     running: int
     waiting: int
     max_batch: int

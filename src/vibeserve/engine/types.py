@@ -96,6 +96,7 @@ class Request:
     """One sequence to be continued. `arrival` is a `time.perf_counter()` reading; None means "when it is added".
 
     `prediction_ids` is what the answer is expected to be like: it changes the time that it takes, never the answer.
+    `grammar` is what the answer must keep to, in the form of `constraints.grammar_of`; empty means anything.
     """
 
     id: str
@@ -103,6 +104,7 @@ class Request:
     params: SamplingParams = field(default_factory=SamplingParams)
     arrival: float | None = None
     prediction_ids: tuple[int, ...] = ()
+    grammar: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,8 @@ class Output:
     error: str | None = None
     accepted_prediction_tokens: int = 0
     rejected_prediction_tokens: int = 0
+    complete: bool = False
+    """The reason is "stop" because the grammar is complete: the last token is a part of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +151,5 @@ class Limits:
     max_logprobs: int
     max_waiting: int
     eos_token_ids: tuple[int, ...]
+    constrained: bool = False
+    """Whether answers may have to keep to a grammar."""

@@ -60,7 +60,9 @@ class Job:
         try:
             for name, choice in self._by_id.items():
                 params = self.plan.params_of(choice.index)
-                request = Request(name, choice.prompt.ids, params, self._arrival, self.plan.prediction_ids)
+                request = Request(
+                    name, choice.prompt.ids, params, self._arrival, self.plan.prediction_ids, self.plan.grammar
+                )
                 self._bridge.submit(self._engine, request, self.inbox)
         except RequestError as error:
             self.give_up()

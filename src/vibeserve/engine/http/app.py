@@ -29,7 +29,7 @@ from .settings import HttpSettings
 from .wire import ChatWire, CompletionWire, Wire
 
 log = logging.getLogger(__name__)
-# A longer body is read, checked and tokenised in a thread, so that the stream of others does not stand still.
+# A longer body, or one with a grammar to compile, is read, checked and tokenised in a thread, so that the stream of others does not stand still.
 LONG_BODY_BYTES = 16 * 1024
 SWEEP_S = 1.0
 
@@ -244,7 +244,7 @@ class App:
         settings = self.settings
         body = await read_body(scope, receive, limit_bytes=settings.max_body_bytes, timeout_s=settings.body_timeout_s)
         engine, model, bridge = self._ready()
-        if len(body) > LONG_BODY_BYTES:
+        if len(body) > LONG_BODY_BYTES or b'"response_format"' in body:
             plan = await asyncio.to_thread(make_plan, body, model)
         else:
             plan = make_plan(body, model)

@@ -107,7 +107,7 @@ class Choice:
         if output.finish_reason is None:
             delta.text += self._detokenizer.push(ids)
             return
-        shown = ids[:-1] if output.finish_reason == "stop" else ids
+        shown = ids[:-1] if output.finish_reason == "stop" and not output.complete else ids
         delta.text += self._detokenizer.push(shown) + self._detokenizer.flush()
         self.finish_reason = delta.finish_reason = output.finish_reason
 
@@ -122,7 +122,7 @@ class Choice:
             if delta.scored is not None:
                 logprobs = output.logprobs[at] if output.logprobs is not None else None
                 delta.scored.append(ScoredToken(token, self._offset, logprobs))
-            if at == last and output.finish_reason == "stop":
+            if at == last and output.finish_reason == "stop" and not output.complete:
                 break  # the token that ends the answer is no part of its text
             pieces.append(self._match(self._detokenizer.push((token,))))
             if self._matcher is not None and self._matcher.stopped:

@@ -27,6 +27,7 @@ TOTALS = {
     "preemptions": ("engine_preemptions_total", "Requests put back for want of memory."),
     "evicted_blocks": ("engine_evicted_blocks_total", "Blocks that the prefix cache gave up."),
     "proposed_tokens": ("engine_proposed_tokens_total", "Drafted tokens that were verified."),
+    "forced_tokens": ("engine_forced_tokens_total", "Tokens that a grammar forced, appended without being chosen."),
     "accepted_tokens": ("engine_accepted_tokens_total", "Drafted tokens that the answer has."),
 }
 GAUGES = {

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..chat import RESERVED, ChatTemplateError
 from ..errors import RequestError
 from ..tokenizer import Tokenizer
 from ..types import Limits, SamplingParams
 from .errors import ApiError, invalid, unsupported
+from .formats import grammar_for
 from .schema import ChatRequest, Common, CompletionRequest, ContentPart, Message
+
+if TYPE_CHECKING:
+    from ..constraints import Constraints
 
 DEFAULT_COMPLETION_TOKENS = 16  # the completions API's own default
 SMALLEST_TOP_P = 1e-9  # `top_p` 0 is allowed by the API and means the likeliest token
@@ -29,6 +33,7 @@ class ServedModel:
     limits: Limits
     created_s: int
     fingerprint: str
+    constraints: Constraints | None = None
 
     @property
     def name(self) -> str:
@@ -51,6 +56,7 @@ class Plan:
     prompts: tuple[Prompt, ...]
     params: SamplingParams
     prediction_ids: tuple[int, ...] = ()
+    grammar: str = ""
     n: int = 1
     stops: tuple[str, ...] = ()
     stream: bool = False
@@ -83,7 +89,6 @@ def plan_completion(request: CompletionRequest, model: ServedModel) -> Plan:
     """The plan of a completions request. Raises ApiError."""
     check_model(request.model, model)
     _refuse(request, ("suffix",))
-    _refuse_format(request)
     n = request.n or 1
     if request.best_of is not None and request.best_of != n:
         raise unsupported("best_of", f"`best_of` other than `n` ({n})")
@@ -106,7 +111,6 @@ def plan_chat(request: ChatRequest, model: ServedModel) -> Plan:
         raise unsupported("function_call")
     if request.modalities not in (None, ["text"]):
         raise unsupported("modalities", "Any output but text in `modalities`")
-    _refuse_format(request)
     if request.top_logprobs is not None and not request.logprobs:
         raise invalid("`top_logprobs` needs `logprobs` to be true.", "top_logprobs")
     prompts = (_chat_prompt(request, model),)
@@ -142,6 +146,7 @@ def _plan(
         prompts=prompts,
         params=params,
         prediction_ids=_prediction(request, model),
+        grammar=grammar_for(request.response_format, model.constraints),
         n=n,
         stops=(stop,) if isinstance(stop, str) else tuple(stop or ()),
         stream=bool(request.stream),
@@ -172,12 +177,6 @@ def _refuse(request: Common, names: Sequence[str]) -> None:
     for name in names:
         if getattr(request, name) not in (None, [], {}, ""):
             raise unsupported(name)
-
-
-def _refuse_format(request: Common) -> None:
-    wanted: Any = request.response_format
-    if wanted is not None and wanted != {"type": "text"}:
-        raise unsupported("response_format", "`response_format` other than text")
 
 
 def _sampling(
