@@ -336,6 +336,14 @@ def test_the_command(cli, tmp_path):
     assert cli("nki", "simulate", where, *arguments, "--schedule", "magic")[0] == 2
 
 
+def test_a_kernel_whose_addresses_are_data_says_so_and_runs_in_full(cli):
+    where = f"{EXAMPLES / 'views' / 'kernel.py'}:select_expert"
+    code, out, err = cli("nki", "simulate", where, "--timing", "--shape-only", "--json")
+    assert code == 0
+    assert json.loads(out)["shape_only"] is False
+    assert "run in full" in err
+
+
 def test_a_script_that_asks_the_runtime_for_profiles_gets_simulated_ones(tmp_path, cli, monkeypatch):
     monkeypatch.setenv("NEURON_RT_INSPECT_ENABLE", "0")
     monkeypatch.setenv("NEURON_RT_INSPECT_OUTPUT_DIR", "")

@@ -73,6 +73,8 @@ def simulate(
         )
         hint = "; ".join(part for part in (error.rule, error.fix) if part)
         raise CheckError(text, hint=hint, code=error.code) from error
+    if shape_only and report.get("shape_only") is False:
+        note("addresses or loops of this kernel depend on data: it was run in full")
     _show(report, json)
 
 
