@@ -286,3 +286,18 @@ def test_matmul_through_an_index_on_trn3(evaluate, rng):
     expected = np.full((32, 50), 7, np.float32)
     expected[:, places[:, 0]] = 2 * (gathered.T @ b[:, :32].astype(np.float32))
     np.testing.assert_allclose(evaluate(body, a, b, picks, places, target="trn3"), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "flags", [(0, 1), (False, True), (np.bool_(False), np.bool_(True)), (np.int64(0), np.int64(1))]
+)
+def test_accumulate_takes_any_truth_value(evaluate, rng, flags):
+    a, b = rng.standard_normal((16, 8)).astype(np.float32), rng.standard_normal((16, 12)).astype(np.float32)
+
+    def body(x, y):
+        out = psum((8, 12))
+        for flag in (*flags, *flags):
+            nisa.nc_matmul(out, x, y, accumulate=flag)
+        return out
+
+    np.testing.assert_allclose(evaluate(body, a, b), 2 * (a.T @ b), rtol=1e-5, atol=1e-5)

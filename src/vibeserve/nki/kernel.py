@@ -11,6 +11,7 @@ import math
 import os
 import re
 import sys
+import traceback
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from vibeserve.nki import capacity, targets
 from vibeserve.nki.arguments import Inputs
 from vibeserve.nki.context import DEFAULT_BUDGET, Core, Finding, Session, core_or_none, running
 from vibeserve.nki.cores import Scheduler
-from vibeserve.nki.errors import KernelError, Place, place_of_traceback
+from vibeserve.nki.errors import KernelError, Place, is_ours, place_of_traceback
 from vibeserve.nki.observe import Observer, TraceObserver
 from vibeserve.nki.watchdog import Watchdog
 
@@ -372,8 +373,8 @@ def _guarded(kernel: Kernel, bound: inspect.BoundArguments, core: Core) -> Any:
             rule="calls are inlined, so a kernel cannot recurse",
             place=place_of_traceback(error.__traceback__),
         ) from None
-    except TypeError as error:
-        explained = _explain(error)
+    except (TypeError, ValueError) as error:
+        explained = (_explain(error) if isinstance(error, TypeError) else None) or _wrong_kind(error)
         if explained is None:
             raise
         raise explained from error
@@ -383,6 +384,20 @@ def _guarded(kernel: Kernel, bound: inspect.BoundArguments, core: Core) -> Any:
 
 def _close_tracking(core: Core) -> None:
     core.accumulators.clear()
+
+
+def _wrong_kind(error: Exception) -> KernelError | None:
+    """An argument of a kind that no rule speaks of, found by Python inside of the language's own functions."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if is_ours(frame.filename)]
+    if not ours or frames[-1] is not ours[-1] or ours[-1].name == "_guarded":
+        return None
+    outer = next(frame for frame in reversed(frames) if not is_ours(frame.filename))
+    called = frames[frames.index(outer) + 1].name
+    return KernelError(
+        f"{called}: {error}", code="NKI-OPERAND", rule="arguments of the kinds that the function documents",
+        place=place_of_traceback(error.__traceback__),
+    )  # fmt: skip
 
 
 def _explain(error: TypeError) -> KernelError | None:

@@ -88,6 +88,7 @@ def _is_identity(values: np.ndarray) -> bool:
 def accumulate_into(core: Core, dst: NkiTensor, product: np.ndarray, accumulate: Any) -> None:
     """Write or add a float32 product [M, N] into a PSUM view, by the accumulation rules."""
     storage = dst.storage
+    accumulate = None if accumulate is None else bool(accumulate)
     if dst.lanes is not None:
         _scatter_product(dst, product, accumulate)
         return

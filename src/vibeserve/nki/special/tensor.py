@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from vibeserve.nki import dtypes as dt
 from vibeserve.nki.isa.enums import matmul_perf_mode
 from vibeserve.nki.rules import Call, _free
@@ -80,6 +82,14 @@ def matmul_shapes(call: Call) -> None:
         )
     if dst.shape[0] != rows or _free(dst) != columns:
         call.fail(f"dst has shape {list(dst.shape)}", code="S-MM-LAYOUT", rule=f"[M, N] = [{rows}, {columns}]")
+
+
+def accumulate_flag(call: Call) -> None:
+    flag = call.args["accumulate"]
+    if flag is not None and not isinstance(flag, bool | np.bool_ | int | np.integer):
+        call.fail(
+            f"accumulate={flag!r}", code="NKI-OPERAND", rule="None, True or False, known when the kernel is built"
+        )
 
 
 def matmul_tiles(call: Call) -> None:
