@@ -86,6 +86,7 @@ class Prompt:
     text: str = ""
     messages: list[dict[str, str]] = field(default_factory=list)
     prediction: str = ""
+    edit: bool = False
 
 
 class Tokens:
@@ -184,7 +185,7 @@ class Prompts:
         if self.chat:
             prompt.messages = [{"role": "user", "content": row["ask"]}]
         prompt.tokens = len(self.tokens.chat_ids(prompt.messages) if self.chat else self.tokens.ids(prompt.text, True))
-        prompt.prediction = row["prediction"] if self._predict else ""
+        prompt.prediction, prompt.edit = (row["prediction"] if self._predict else ""), True
         return prompt
 
     def _from_file(self, index: int) -> Prompt:
@@ -932,14 +933,32 @@ def goodput(ok: list[Call], in_time: list[Call], duration: float, args: argparse
 
 
 def plausibility(ok: list[Call], level: Level) -> dict[str, Any]:
-    """Whether the answers belong to their prompts: most tell of the invented name, and hardly two are alike."""
+    """Whether the answers belong to their prompts: most tell of the invented name, and hardly two are alike.
+
+    Tasks of --edits have no invented name: there an answer has a long word of its task, and none that only the task
+    before it has; tasks that differ in a word alone may begin alike.
+    """
     if level.max_tokens < 16 or len(ok) < 3:
         return {"ok": None, "reason": "not run: it needs 3 answers of at least 16 tokens"}
-    own = sum(c.prompt.sentinel.lower() in c.text.lower() for c in ok) / len(ok)
-    others = sum(ok[i - 1].prompt.sentinel.lower() in c.text.lower() for i, c in enumerate(ok)) / len(ok)
+    edited = all(c.prompt.edit for c in ok)
+    own = sum(_tells(c, _names(c.prompt)) for c in ok) / len(ok)
+    others = sum(
+        _tells(c, _names(ok[i - 1].prompt) - (_names(c.prompt) if edited else set())) for i, c in enumerate(ok)
+    ) / len(ok)
     distinct = len({c.text for c in ok}) / len({(c.prompt.text, str(c.prompt.messages)) for c in ok})
-    good = own >= 0.3 and own > others + 0.2 and distinct >= 0.9
+    good = own >= 0.3 and own > others + 0.2 and distinct >= (0.75 if edited else 0.9)
     return {"ok": good, "names_own": own, "names_another": others, "distinct": distinct, "n": len(ok)}
+
+
+def _names(prompt: Prompt) -> set[str]:
+    """What an answer to this prompt should tell of, in lower case."""
+    if not prompt.edit:
+        return {prompt.sentinel.lower()}
+    return set(re.findall(r"[a-z]{5,}", (prompt.text or prompt.messages[-1]["content"]).lower()))
+
+
+def _tells(call: Call, names: set[str]) -> bool:
+    return any(name in call.text.lower() for name in names)
 
 
 def record(call: Call, start: float) -> dict[str, Any]:
