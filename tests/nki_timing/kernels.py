@@ -172,3 +172,18 @@ def transposed_pieces(x):
         nisa.tensor_copy(dst=turned[0:128, at : at + 128], src=piece)
     nisa.dma_copy(dst=out, src=turned)
     return out
+
+
+@nki.jit
+def double_rows(a, b):
+    """A product of [K, 2, M] and [K, 2, N] in float8."""
+    left, right = (nl.ndarray(t.shape, dtype=t.dtype, buffer=nl.sbuf) for t in (a, b))
+    nisa.dma_copy(dst=left, src=a)
+    nisa.dma_copy(dst=right, src=b)
+    product = nl.ndarray((a.shape[2], b.shape[2]), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_matmul(dst=product, stationary=left, moving=right, perf_mode=nisa.matmul_perf_mode.double_row)
+    result = nl.ndarray(product.shape, dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=result, src=product)
+    out = nl.ndarray(product.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=result)
+    return out

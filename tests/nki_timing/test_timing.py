@@ -279,6 +279,15 @@ def test_hardware_flops_count_both_passes_of_fp32():
     assert row["raw_flops"] == 2 * 2 * 128 * 128 * 512
 
 
+def test_double_row_does_twice_the_work_of_as_many_columns():
+    a, b = (running.make_input(n, {"shape": [128, 2, s], "dtype": "float8_e4m3"}) for n, s in (("a", 128), ("b", 512)))
+    found = timed("double_rows", a, b)
+    assert document(found)["flops"] == 2 * 256 * 128 * 512
+    plain = timed("products", a[:, 0, :], b[:, 0, :], 1)
+    lasted = [next(op.end - op.start for op in run_.ops if op.engine == "tensor") for run_ in (found, plain)]
+    assert lasted[0] == lasted[1]
+
+
 def test_constants_can_be_overridden_and_wrong_ones_are_told(tmp_path):
     own = tmp_path / "own.toml"
     own.write_text("[dma]\ntrigger_ns = 1000\ndone_ns = { value = 0, mark = 'measured' }\n")

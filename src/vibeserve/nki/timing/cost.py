@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from vibeserve.nki.observe import Operand
-from vibeserve.nki.timing.ops import Plan, describe, free_elements, is_transpose, role
+from vibeserve.nki.timing.ops import Plan, describe, free_elements, is_transpose, role, rows_per_cycle
 from vibeserve.nki.timing.params import Params
 
 _FAST = ("bfloat16", "float16")
@@ -221,8 +221,9 @@ def matmul(op: Plan, params: Params) -> MatmulCost:
     stationary, moving = role(op, "stationary"), role(op, "moving") or role(op, "data")
     if moving is None:  # a composite of nki.language
         moving = _main(op)
-    n = max(free_elements(moving), params["tensor_cycles.least_moving"])
-    m = free_elements(stationary) if stationary is not None else (moving.shape[0] if moving is not None else 128)
+    rows = rows_per_cycle(op)
+    n = max(free_elements(moving) / rows, params["tensor_cycles.least_moving"])
+    m = free_elements(stationary) / rows if stationary is not None else (moving.shape[0] if moving is not None else 128)
     passes, per_column, load = 1.0, 1.0, m / params["tensor_cycles.fast_load_columns_per_cycle"]
     if moving is not None and moving.dtype == "float32":
         per_column = params["tensor_cycles.fp32_cycles_per_column"]

@@ -213,6 +213,11 @@ def is_transpose(op: Op | Plan) -> bool:
     return op.opcode == "nc_transpose" or bool(op.params.get("is_transpose"))
 
 
+def rows_per_cycle(op: Op | Plan) -> int:
+    """Rows of the contraction that a partition holds: 2 for `double_row` ([K, 2, M] and [K, 2, N]), else 1."""
+    return 2 if describe(op.params.get("perf_mode", "")) == "double_row" else 1
+
+
 def count(op: Plan) -> None:
     """Fill in the FLOPs of a matmul (2·K·M·N; a transpose of [P, F] is 2·P·P·F, counted apart) and the HBM bytes of a DMA."""
     if op.engine == "tensor":
@@ -231,6 +236,7 @@ def _count_matmul(op: Plan) -> None:
         flops = 2 * stationary.shape[0] * free_elements(stationary) * free_elements(moving)
         if op.opcode == "nc_matmul_mx":
             flops *= 4
+        flops //= rows_per_cycle(op)  # both rows of a column are among the free elements, of each operand
         if is_transpose(op):
             op.transpose_flops = flops
         else:
