@@ -10,8 +10,8 @@ through views. `instruction` is the dispatcher around every instruction; the bod
 runs several deterministically, `kernel` launches, `observe` lets others watch.
 
 To add an instruction: write `body(core, dst, ...)` in a module of `isa` under `@instruction`, export it in
-`isa/__init__.py`, give it an entry in `data/instructions/` (reads, writes, engines, rules), and a property test and a
-row of rejections in `tests/nki`. `docs/nki.md` has a worked example.
+`isa/__init__.py`, give it an entry in `data/instructions/` (reads, writes, engines, rules), and a property test and
+rows in `tests/nki/rejections.toml`. `docs/nki.md` has a worked example.
 """
 
 from __future__ import annotations
