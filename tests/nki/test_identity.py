@@ -200,3 +200,25 @@ def test_kernels_as_members_of_a_class():
         np.testing.assert_array_equal(kernel(X), X * 3)
     assert jit(held.method).__name__ == "method"
     assert Kernels.outer.__name__ == "outer"
+
+
+def test_arrays_held_by_a_partial_are_arguments():
+    def total(x, y, n=1):
+        tile = nl.load(x)
+        nisa.tensor_tensor(tile, tile, nl.load(y), nl.add)
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, tile)
+        return out
+
+    np.testing.assert_array_equal(jit(functools.partial(total, y=X))(X), 2 * X)
+    np.testing.assert_array_equal(jit(functools.partial(total, X))[1](X, n=3), 2 * X)
+    np.testing.assert_array_equal(jit(functools.partial(total, X, X))(), 2 * X)
+
+
+@pytest.mark.parametrize(
+    "body", [lambda x: int("q"), lambda x: (lambda a, b: None)(1), lambda x: x.nothing, lambda x: {}["k"]]
+)
+def test_errors_of_the_kernel_itself_stay_what_they_are(body):
+    with pytest.raises((ValueError, TypeError, AttributeError, KeyError)) as caught:
+        simulate(lambda x: body(x))(X)
+    assert not isinstance(caught.value, KernelError)
