@@ -172,6 +172,7 @@ def test_one_disturbance_proves_no_cache() -> None:
     assert share_of([*steady, (0.1, 0.002)])[1] >= LEAST_SHARE
     assert share_of([*steady, (3.0, 0.1)])[1] >= LEAST_SHARE
     assert share_of([(0.1, 0.004), (0.12, 0.006), (0.1, 0.005), (0.3, 0.004)])[1] < LEAST_SHARE
+    assert share_of([(0.03, 0.0), (0.03, 0.0004), (0.03, 0.0), (0.03, 0.0007)])[1] < LEAST_SHARE
 
 
 def test_twins_differ_at_one_end() -> None:

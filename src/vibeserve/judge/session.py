@@ -66,5 +66,9 @@ def ask(
     asked = max(1, output_tokens // 3)
     shorter = client.ask(prompts[0], asked)
     fresh = (*(cold[place] for place in sorted(cold)), *twins, short)
-    truth = tuple(oracle.ask(one.prompt, asked, stream=False) for one in fresh) if oracle is not None else ()
+    # One answer to its very end: nobody can know which.
+    wanted = [output_tokens if one is fresh[0] else asked for one in fresh]
+    truth: tuple[Answer, ...] = ()
+    if oracle is not None:
+        truth = tuple(oracle.ask(one.prompt, n, stream=False) for one, n in zip(fresh, wanted, strict=True))
     return Session(fresh[: len(cold)], tuple(warm), twins, short, whole, shorter, truth, exact)

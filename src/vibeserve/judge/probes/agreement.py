@@ -29,12 +29,17 @@ def look(session: Session) -> ProbeResult:
 
 
 def shared(truth: Answer, answer: Answer) -> float:
-    """The part of the reference's answer that the other one begins with: by ids, else by characters."""
+    """The part of the reference's answer that the other one begins with: by ids where both have them, and by characters."""
+    shares = []
     if truth.token_ids and answer.token_ids:
-        return _common(truth.token_ids, answer.token_ids) / len(truth.token_ids)
-    if not truth.text:
-        return 1.0 if not answer.text else 0.0
-    return _common(truth.text, answer.text) / len(truth.text)
+        shares.append(_common(truth.token_ids, answer.token_ids) / len(truth.token_ids))
+    if truth.text:
+        # The last character may be held back until its bytes are whole.
+        compared = truth.text[:-1] or truth.text
+        shares.append(_common(compared, answer.text) / len(compared))
+    elif not shares:
+        shares.append(0.0 if answer.text else 1.0)
+    return min(shares)
 
 
 def _common(left: tuple[int, ...] | str, right: tuple[int, ...] | str) -> int:

@@ -15,6 +15,8 @@ NAME = "repeat"
 LEAST_SHARE = 0.4
 #: Below this a span is mostly the machine's noise, and says nothing.
 LEAST_SPAN_S = 0.02
+#: Shorter shares count as this one: how far below a hundredth an answer from memory lies is chance, and no spread.
+FLOOR = 0.02
 LEAST_PAIRS = 3
 CONFIDENCE = 0.99
 
@@ -42,7 +44,7 @@ def look(session: Session) -> ProbeResult:
 
 def share_of(pairs: list[tuple[float, float]]) -> tuple[float, float]:
     """(repetition over first time, the upper end of its one-sided interval), from pairs of (first, repetition) seconds."""
-    logs = [math.log(max(warm, 1e-6) / cold) for cold, warm in pairs if cold > 0]
+    logs = [math.log(max(warm / cold, FLOOR)) for cold, warm in pairs if cold > 0]
     mean = statistics.fmean(logs)
     error = statistics.stdev(logs) / math.sqrt(len(logs)) * t_quantile(CONFIDENCE, len(logs) - 1)
     return math.exp(mean), math.exp(mean + error)

@@ -23,4 +23,9 @@ def look(session: Session) -> ProbeResult:
             return ProbeResult(NAME, False, f"usage says {prompt!r} prompt tokens")
         if prompts.setdefault(answer.prompt, prompt) != prompt:
             return ProbeResult(NAME, False, f"one prompt has {prompts[answer.prompt]} and {prompt} prompt tokens")
+    for truth in session.oracle:
+        told = (truth.usage or {}).get("prompt_tokens")
+        if isinstance(told, int) and prompts.get(truth.prompt, told) != told:
+            detail = f"usage says {prompts[truth.prompt]} prompt tokens where the reference says {told}"
+            return ProbeResult(NAME, False, detail)
     return ProbeResult(NAME, True, f"{len(answers)} answers count what they brought")
