@@ -82,6 +82,15 @@ def test_data_is_consistent():
             assert other in known or other in shapes, (task.id, other)
 
 
+def test_what_the_simulator_and_the_lint_say_has_its_entry():
+    from vibeserve.nki import lint
+
+    assert set(lint.rules()) <= set(catalogue.errors())
+    [first, *_] = knowledge.explain("dma_copy dst of 256 partitions [V6-PARTITION] at /home/me/k.py:7")
+    assert (first.code, first.file, first.line) == ("V6-PARTITION", "/home/me/k.py", 7)
+    assert knowledge.find_error("S-PSTART").document()["source"].startswith("knowledge/data/rules.yaml:")
+
+
 LOG = """2026-08-01T10:00:00Z INFO 123 [root]: /opt/bin/neuronx-cc compile --target trn2 model.hlo_module.pb
 2026-08-01T10:00:01Z INFO 123 [job.Frontend]: Finished pass Tensorizer in 12.50 seconds
 2026-08-01T10:00:02Z WARNING 123 [Spill]: spilled SBUF bytes: 65536 bytes

@@ -36,6 +36,7 @@ class ErrorEntry:
     number: int | None = None
     source: tuple[str, ...] = ()
     line: int = 0
+    file: str = "errors.yaml"
 
     def document(self) -> dict[str, Any]:
         """The JSON of `docs error`."""
@@ -50,7 +51,7 @@ class ErrorEntry:
             "generations": list(self.generations),
             "message": self.message,
             "notes": self.notes,
-            "source": f"knowledge/data/errors.yaml:{self.line}",
+            "source": f"knowledge/data/{self.file}:{self.line}",
             "upstream": list(self.source),
         }
 
@@ -136,11 +137,12 @@ def lines_of(name: str) -> dict[str, int]:
 @cache
 def errors() -> dict[str, ErrorEntry]:
     """Every entry by its code."""
-    where = lines_of("errors.yaml")
-    return {
-        code: ErrorEntry(code=code, line=where.get(code, 0), **_tuples(entry))
-        for code, entry in load("errors.yaml")["errors"].items()
-    }
+    found = {}
+    for file, key in (("errors.yaml", "errors"), ("rules.yaml", "rules")):
+        where = lines_of(file)
+        for code, entry in load(file)[key].items():
+            found[code] = ErrorEntry(code=code, line=where.get(code, 0), file=file, **_tuples(entry))
+    return found
 
 
 @cache

@@ -12,6 +12,7 @@ from vibeserve.knowledge import catalogue
 _CODE = re.compile(
     r"NCC_[EI][A-Z]{3}[0-9]{3}|(?<![A-Z0-9_])\[([A-Z]{3}[0-9]{3})\]|(?<![A-Z0-9_])(E[A-Z]{3}[0-9]{3})(?![0-9A-Z])"
 )
+_RULE = re.compile(r"\[([A-Z][A-Z0-9]{0,3}(?:-[A-Z0-9]+)+)\]")  # as the simulator writes its rules
 _STATUS = re.compile(r"\bNRT_[A-Z_]+\b|\berr_[a-z0-9_]+\b")
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)|([\w./-]+\.py):(\d+)')
 _OURS = ("site-packages", "dist-packages", "/lib/python", "neuronxcc", "torch_xla", "<frozen", "<string>", "vibeserve/")
@@ -79,6 +80,7 @@ def _codes(line: str) -> list[str]:
         text = match.group(1) or match.group(2) or match.group(0)
         candidates = [text] if text.startswith("NCC_") else [f"NCC_{text}", f"NCC_E{text}", f"NCC_I{text}"]
         out += [code for code in candidates if code in catalogue.errors()][:1]
+    out += [name for name in _RULE.findall(line) if name in catalogue.errors()]
     return out + [name for name in _STATUS.findall(line) if name in catalogue.errors()]
 
 

@@ -93,7 +93,7 @@ def _error(entry: catalogue.ErrorEntry) -> Page:
         title=f"{entry.code}: {entry.title}",
         kind="error",
         body="\n\n".join(parts),
-        source="knowledge/data/errors.yaml",
+        source=f"knowledge/data/{entry.file}",
         line=entry.line,
         names=(entry.code, short, *([f"status {entry.number}"] if entry.number is not None else [])),
         words=f"{entry.category} {catalogue.areas().get(entry.area, '')} {catalogue.asked(entry.code)}",
