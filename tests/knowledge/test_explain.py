@@ -123,6 +123,8 @@ def test_artifacts(workdir, cli):
     assert document["passes"] == [{"name": "Tensorizer", "seconds": 12.5}, {"name": "Allocator", "seconds": 0.25}]
     assert document["memory"][0] == {"what": "spilled SBUF bytes", "value": "65536", "unit": "bytes"}
     assert document["neffs"] == [str(workdir / "model.MODULE_12.neff")]
+    assert [(item["neff"], item["kind"]) for item in document["kernels"]] == [(document["neffs"][0], "unknown")]
+    assert document["kernels"][0]["note"]
 
 
 def test_the_newest_work_directory(tmp_path, workdir):

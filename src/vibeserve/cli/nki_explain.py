@@ -52,8 +52,11 @@ def artifacts(
 ) -> None:
     """Say what lies in a compiler's work directory: files, errors, warnings, pass times, memory figures."""
     found = knowledge.read_artifacts(knowledge.latest_workdir() if directory == "latest" else Path(directory))
+    from vibeserve import profiles
+
+    kernels = profiles.identify([found.directory]) if found.neffs else []
     if as_json:
-        print_json(found.document())
+        print_json({**found.document(), "kernels": [item.document() for item in kernels]})
         return
     print_table(["file", "what it is"], [[item.path, item.what] for item in found.files])
     for item in found.errors:
@@ -64,3 +67,7 @@ def artifacts(
         print(f"warning: {text}")
     if found.passes:
         print_table(["pass", "seconds"], [[item["name"], f"{item['seconds']:.2f}"] for item in found.passes[:15]])
+    for item in found.memory[:20]:
+        print(f"memory: {item['what']} {item['value']} {item['unit']}")
+    for neff in kernels:
+        print("\n".join(neff.lines()) + (f"\n  {neff.note}" if neff.note else ""))
