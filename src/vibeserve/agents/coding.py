@@ -17,6 +17,7 @@ from vibeserve.agents.desk import AgentError, Desk, Driver, SpentError, Task
 from vibeserve.agents.memory import STOP_ROUNDS, WARN_ROUNDS, barren, remembered
 from vibeserve.agents.prompts import render
 from vibeserve.base.errors import MissingError
+from vibeserve.measure.sandbox import model_paths
 
 #: How often the implementer may answer a reviewer who rejects.
 REVISIONS = 1
@@ -154,7 +155,8 @@ class CodingAgent:
 
     def _task(self, name: str, role: str, prompt: str, answer: Any, work: Path, *, writes: bool, number: int) -> Task:
         folder, seconds = self._folder(number), self.desk.limits.call_s
-        return Task(name, role, prompt, answer, work.resolve(), folder, writes, seconds, self._readable())
+        readable = tuple(path for place in self._readable() for path in model_paths(place))
+        return Task(name, role, prompt, answer, work.resolve(), folder, writes, seconds, readable)
 
     def _folder(self, number: int) -> Path:
         return self.desk.folder / f"r{number}"

@@ -65,6 +65,16 @@ class Bubblewrap:
         return (*line, *argv)
 
 
+def places_of(program: Path) -> tuple[Path, ...]:
+    """What a program needs of its own installation: where it lies, and the package that its link leads into.
+
+    A package of npm is the nearest directory above with a package.json: what it imports lies in it.
+    """
+    real = program.resolve()
+    package = next((above for above in real.parents if (above / "package.json").is_file()), real.parent)
+    return tuple(dict.fromkeys((program.parent, package)))
+
+
 def here() -> Bubblewrap | None:
     """Bubblewrap where it runs on this machine (some containers forbid it), else None."""
     walls = choose()

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from vibeserve.agents.confine import places_of
 from vibeserve.agents.desk import AgentError, Box, Desk, Reply, Task, Usage
 from vibeserve.agents.drivers.cli import forms, tail
 from vibeserve.agents.names import command_of
@@ -59,7 +60,7 @@ class AcpDriver:
             words = command_of(self.command)
             program = Path(shutil.which(words[0]) or words[0])
             given = [Path(word) for word in words[1:] if Path(word).is_absolute() and Path(word).exists()]
-            readable = (program.parent, program.resolve().parent, *given, *task.readable)
+            readable = (*places_of(program), *given, *task.readable)
             argv = desk.sandbox.wrap(
                 [str(program), *words[1:]], Box(task.work, task.writes, Path(home), readable, network=True)
             )

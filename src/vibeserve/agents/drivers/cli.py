@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from vibeserve.agents.confine import places_of
 from vibeserve.agents.desk import AgentError, Box, Desk, Reply, Task
 from vibeserve.agents.drivers.readers import READERS
 from vibeserve.base.errors import MissingError
@@ -153,7 +154,7 @@ class CliDriver:
 
     def _box(self, task: Task, home: Path) -> Box:
         program = Path(shutil.which(self.form.argv[0]) or self.form.argv[0])
-        places = [program.parent, program.resolve().parent, *task.readable]
+        places = [*places_of(program), *task.readable]
         if "{schema_file}" in self.form.argv:
             places.append((task.folder / "schema.json").resolve())
         return Box(task.work, task.writes, home, tuple(dict.fromkeys(places)), network=True)
