@@ -46,7 +46,9 @@ def materialize(
 
     target = read_bundle(bundle, metric=None)
     folder = bring(target, trust_remote_code=trust_remote_code, fresh=fresh, note=note)
-    facts = model_facts(folder)
+    # Only text models of transformers have a config that says their size.
+    text = target.meta.task in (None, "text-generation", "text2text-generation")
+    facts = model_facts(folder) if text else None
     link = target.reference / "model"
     linked = str(link) if link.exists() and link.resolve() == Path(folder).resolve() else None
     if json:
@@ -54,7 +56,8 @@ def materialize(
             {"bundle": target.slug, "model_id": target.meta.model_id, "path": folder, "link": linked, "facts": facts}
         )
         return EXIT_OK
-    print(f"{target.meta.model_id}: {facts.parameters / 1e6:.1f} M parameters, {facts.architecture}")
+    if facts is not None:
+        print(f"{target.meta.model_id}: {facts.parameters / 1e6:.1f} M parameters, {facts.architecture}")
     print(folder)
     if linked:
         print(f"linked as {linked}")
