@@ -153,6 +153,10 @@ def evaluate(
                 return ended("rejected-integrity", changed)
             other = running.enter_context(_other(course, against or reference))
             comparison = _measure(course, other, server, pairs, window_s)
+            # Other prompts, now that the gates are behind it: a server may behave only as long as it is looked at.
+            rejected = _probe(course, server, reference, after=True)
+            if rejected is not None:
+                return ended(*rejected)
         except RunError as failure:
             course.note("run", False, failure.message)
             return ended("failed-run", failure.message)
@@ -181,13 +185,13 @@ def _check(course: _Course, server: RunningServer) -> tuple[str, str] | None:
     return None if result.ok else ("rejected-accuracy", result.detail)
 
 
-def _probe(course: _Course, server: RunningServer, reference: Path) -> tuple[str, str] | None:
+def _probe(course: _Course, server: RunningServer, reference: Path, after: bool = False) -> tuple[str, str] | None:
     """(verdict, reason) where a probe fails; the reference runs meanwhile, for what only it can say."""
     with _other(course, reference, "oracle") as oracle:
-        found = probe(course.bundle, server.url, seed=course.seed, oracle_url=oracle.url)
+        found = probe(course.bundle, server.url, seed=course.seed + after, oracle_url=oracle.url)
     server.require_alive()
     for one in found:
-        course.note(f"probe {one.name}", one.ok, one.detail)
+        course.note(f"probe {one.name}{' after the load' if after else ''}", one.ok, one.detail)
     failed = [f"{one.name}: {one.detail}" for one in found if one.ok is False]
     return ("rejected-integrity", "; ".join(failed)) if failed else None
 
