@@ -12,9 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from vibeserve.base.errors import CheckError, InputError
+from vibeserve.base.errors import CheckError
 from vibeserve.base.paths import runs_dir as default_runs_dir
-from vibeserve.base.units import parse_duration_s
 from vibeserve.cli.output import JsonFlag, note, print_json
 
 RunsDir = Annotated[Path | None, typer.Option("--runs-dir", help="Where the runs lie (VIBESERVE_RUNS_DIR, ./runs).")]
@@ -24,8 +23,13 @@ Require = Annotated[bool, typer.Option("--require-improvement", help="Exit 1 whe
 def optimize(
     bundle: Annotated[str | None, typer.Argument(help="A bundle's directory, or the name of a packaged one.")] = None,
     rounds: Annotated[int | None, typer.Option(help="At most so many rounds.")] = None,
-    budget: Annotated[str, typer.Option(help="Time for all of it: 90s, 10m, 1.5h.")] = "10m",
-    agent: Annotated[str, typer.Option(help="Who edits: playbook.")] = "playbook",
+    budget: Annotated[
+        str, typer.Option(help="For all of it: 90s, 10m, 1.5h; with an agent also '1h, 400k tokens, $5'.")
+    ] = "10m",
+    agent: Annotated[
+        str, typer.Option(help="Who edits: playbook, claude, codex, gemini, opencode, acp:CMD or openai:MODEL.")
+    ] = "playbook",
+    parallel: Annotated[int, typer.Option(help="Hypotheses that an agent works out at once.")] = 1,
     runs_dir: RunsDir = None,
     seed: Annotated[int | None, typer.Option(help="Of prompts and order; without it, drawn and recorded.")] = None,
     require_improvement: Require = False,
@@ -46,8 +50,10 @@ def optimize(
     """Build the server made for a bundle's workload, and prove it. Ctrl-C keeps everything; `resume` goes on."""
     from vibeserve.measure.sandbox import choose
     from vibeserve.search import Request, begin
+    from vibeserve.search.budget import parse_budget
 
     choose(require_sandbox)
+    amounts = parse_budget(budget)
     request = Request(
         bundle=bundle,
         ref=ref,
@@ -57,7 +63,10 @@ def optimize(
         metric=metric,
         agent=agent,
         rounds=rounds,
-        budget_s=_seconds(budget),
+        budget_s=amounts.seconds,
+        tokens=amounts.tokens,
+        cost_usd=amounts.cost_usd,
+        parallel=parallel,
         # Drawn where it is not given: a seed that everybody knows would be prompts that everybody knows.
         seed=secrets.randbits(31) if seed is None else seed,
         here=here,
@@ -144,13 +153,6 @@ def _teller(budget_s: float | None) -> Iterator[Callable[[float, str, str], None
             progress.update(task, completed=at_s, description=kind)
 
         yield tell
-
-
-def _seconds(text: str) -> float:
-    try:
-        return parse_duration_s(text)
-    except ValueError as error:
-        raise InputError(f"--budget: {error}", hint="for example --budget 10m") from None
 
 
 def _interrupt(*_: object) -> None:
