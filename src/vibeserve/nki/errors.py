@@ -29,8 +29,8 @@ NOWHERE = Place("<host>", 0)
 
 
 def is_ours(file: str) -> bool:
-    """Whether `file` belongs to the simulator (and so is never "the kernel's line")."""
-    return file.startswith((_PACKAGE, "<nki "))
+    """Whether `file` belongs to the simulator or the import system (and so is never "the kernel's line")."""
+    return file.startswith((_PACKAGE, "<nki ", "<frozen importlib"))
 
 
 def kernel_place() -> Place:
@@ -110,6 +110,20 @@ class NotSimulatedError(KernelError, NotImplementedError):
             f"not simulated yet: {name}", code="NKI-NOT-SIMULATED", fix="see docs/nki-coverage.md for what is simulated"
         )
         self.name = name
+
+
+class NotSimulatedModuleError(NotSimulatedError, ModuleNotFoundError):
+    """An import of such a name. It has no `name` of its own: the import system would swallow it in `from m import x`."""
+
+    name = None  # type: ignore[assignment]
+
+    def __init__(self, name: str):
+        super().__init__(name)
+        self.name = None  # type: ignore[assignment]
+
+
+class NotSimulatedAttributeError(NotSimulatedError, AttributeError):
+    """An attribute of such a name."""
 
 
 class BudgetError(KernelError):

@@ -182,6 +182,11 @@ class NkiTensor:
         name = f" '{self.name or self.storage.name}'" if self.name or (self.storage and self.storage.name) else ""
         return f"{self.buffer.value} {self.dtype}{list(self.shape)}{name}"
 
+    def __getattr__(self, name: str) -> Any:
+        from vibeserve.nki.legacy import no_attribute
+
+        raise no_attribute("NkiTensor", name)
+
     def __len__(self) -> int:
         return self.shape[0]
 

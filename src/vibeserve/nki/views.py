@@ -156,13 +156,16 @@ def _expand(tensor: NkiTensor, key: Any) -> list[Any]:
     if type(key) is not tuple:
         key = (key,)
     rank = len(tensor.shape)
+    if any(item is None for item in key):
+        fail(
+            tensor, "None in an index", rule="indexes are ints, slices, '...', nl.ds and registers",
+            fix="use .expand_dim(dim)",
+        )  # fmt: skip
     if any(item is Ellipsis for item in key):
         at = next(i for i, item in enumerate(key) if item is Ellipsis)
         if any(item is Ellipsis for item in key[at + 1 :]):
             fail(tensor, "two '...' in one index")
         key = (*key[:at], *([None] * (rank - len(key) + 1)), *key[at + 1 :])
-    elif any(item is None for item in key):
-        fail(tensor, "None in an index", fix="use .expand_dim(dim)")
     if len(key) > rank:
         fail(tensor, f"{len(key)} indexes for a tensor of rank {rank}", code="S-RANK")
     return list(key)

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+ORIGIN = "vibeserve.nki.shim"
 _ROOTS = ("nki", "neuronxcc", "torch_xla", "nkilib")
 
 
@@ -53,8 +54,48 @@ class Finder:
         else:
             from vibeserve.nki.shim import modules as tables  # type: ignore[no-redef]
         if name not in tables.MODULES:
+            if root != "torch_xla":
+                _explain_missing(name)
             return None
-        return importlib.machinery.ModuleSpec(name, Loader(root), origin="vibeserve.nki.shim", is_package=True)  # type: ignore[arg-type]
+        return importlib.machinery.ModuleSpec(name, Loader(root), origin=ORIGIN, is_package=True)  # type: ignore[arg-type]
+
+
+class Ahead(Finder):
+    """Stands before the path finders, and takes a root only from a folder that happens to have its name.
+
+    A folder "nki" without `__init__.py` on the path would else be `nki` (a namespace package), where with an installed
+    one it is not.
+    """
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
+        if name not in self.roots:
+            return None
+        found = importlib.machinery.PathFinder.find_spec(name)
+        return super().find_spec(name, path, target) if found is not None and found.loader is None else None
+
+
+def _explain_missing(name: str) -> None:
+    """Raise for a name under one of our modules that is gone, or that is not simulated; pass where neither is known."""
+    parent, _, leaf = name.rpartition(".")
+    if getattr(getattr(sys.modules.get(parent), "__spec__", None), "origin", None) != ORIGIN or _only_asks():
+        return
+    from vibeserve.nki.errors import NotSimulatedModuleError
+    from vibeserve.nki.legacy import hint, text_of
+    from vibeserve.nki.shim.modules import COMPLETE
+
+    listed = parent.replace("neuronxcc.nki", "nki") if parent != "neuronxcc.nki.compiler" else parent
+    if hint(listed, leaf):
+        raise ImportError(text_of(listed, leaf), name=parent)
+    if listed not in COMPLETE and not leaf.startswith("__"):
+        raise NotSimulatedModuleError(name)
+
+
+def _only_asks() -> bool:
+    """Whether this is `importlib.util.find_spec`, which wants to know and not to import."""
+    frame = sys._getframe(3)
+    while frame.f_back and (frame.f_globals.get("__name__") or "").startswith(("importlib._", "_frozen_importlib")):
+        frame = frame.f_back
+    return frame.f_globals.get("__name__") == "importlib.util"
 
 
 def _asked_by_a_library() -> bool:
@@ -82,6 +123,7 @@ def install(*, force: bool | None = None) -> bool:
         sys.meta_path.insert(0, Finder(("nki",)))
         sys.meta_path.append(Finder(_ROOTS[1:]))
         return True
+    sys.meta_path.insert(0, Ahead(_ROOTS[:2]))
     sys.meta_path.append(Finder(_ROOTS))
     return True
 
@@ -90,5 +132,5 @@ def uninstall() -> None:
     """Take the hook out, and forget the modules that it made."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, Finder)]
     for name, module in list(sys.modules.items()):
-        if getattr(getattr(module, "__spec__", None), "origin", None) == "vibeserve.nki.shim":
+        if getattr(getattr(module, "__spec__", None), "origin", None) == ORIGIN:
             del sys.modules[name]

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from vibeserve.nki.errors import NotSimulatedAttributeError
+from vibeserve.nki.legacy import gone
+
 
 def _top(module: ModuleType) -> None:
     from vibeserve.nki import kernel
-    from vibeserve.nki.legacy import gone
     from vibeserve.nki.objects import NKIObject
 
     module.jit = kernel.jit  # type: ignore[attr-defined]
@@ -77,6 +79,32 @@ def _builder(module: ModuleType) -> None:
     from vibeserve.nki.annotations import compile_kernel
 
     module.compile_kernel = compile_kernel  # type: ignore[attr-defined]
+    _partial(module)
+
+
+def _partial(module: ModuleType) -> None:
+    """A part of the compiler: what it has beyond what is put into it here is not simulated."""
+
+    def missing(name: str) -> Any:
+        full = f"{module.__name__}.{name}"
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if full in MODULES:
+            return importlib.import_module(full)
+        raise NotSimulatedAttributeError(full)
+
+    module.__getattr__ = missing  # type: ignore[method-assign]
+
+
+def _old_compiler(module: ModuleType) -> None:
+    """Allocators of 0.1.0: importable, and each name says what took its place."""
+
+    def missing(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise gone(module.__name__, name)
+
+    module.__getattr__ = missing  # type: ignore[method-assign]
 
 
 def _errors(module: ModuleType) -> None:
@@ -103,7 +131,7 @@ MODULES: dict[str, Callable[[ModuleType], None]] = {
     "nki.framework": _empty,
     "nki.framework.kernel": _kernel_module,
     "nki.framework.compiled": _kernel_module,
-    "nki.compiler": _empty,
+    "nki.compiler": _partial,
     "nki.compiler.kernel_builder": _builder,
     "nki.compiler.backends": _empty,
     "nki.compiler.backends.neuron": _empty,
@@ -118,10 +146,13 @@ _OLD_NAMESPACE = {
     "neuronxcc.nki.language": MODULES["nki.language"],
     "neuronxcc.nki.isa": MODULES["nki.isa"],
     "neuronxcc.nki.isa.constants": MODULES["nki.isa.constants"],
+    "neuronxcc.nki.compiler": _old_compiler,
     "neuronxcc.nki.typing": _typing,
     "neuronxcc.nki.collectives": MODULES["nki.collectives"],
 }
 MODULES |= _OLD_NAMESPACE
+# What has all of its documented names: an unknown one is a slip, not something that waits to be simulated.
+COMPLETE = ("nki.language", "nki.isa", "nki.isa.constants", "nki.collectives", "nki.typing", "nki.meta", "nki.dtype")
 _told: set[str] = set()
 
 
