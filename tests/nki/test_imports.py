@@ -111,3 +111,14 @@ def test_new_axes_are_refused(key: object) -> None:
 
     with pytest.raises(KernelError, match=r"None in an index(.|\n)*expand_dim"):
         simulate(kernel)(np.zeros((4, 4), np.float32))
+
+
+def test_a_kernel_file_that_imports_what_is_not_simulated_ends_with_three(tmp_path: Path) -> None:
+    from vibeserve.base.errors import MissingError
+    from vibeserve.nki.running import load_kernel
+
+    file = tmp_path / "kernel.py"
+    file.write_text("import nki\nfrom nkilib.core.mlp.mlp import mlp\n")
+    with pytest.raises(MissingError, match=r"not simulated yet: nkilib.core.mlp \(at .*kernel.py:2\)") as caught:
+        load_kernel(f"{file}:mlp")
+    assert caught.value.exit_code == 3

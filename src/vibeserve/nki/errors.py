@@ -112,18 +112,26 @@ class NotSimulatedError(KernelError, NotImplementedError):
         self.name = name
 
 
-class NotSimulatedModuleError(NotSimulatedError, ModuleNotFoundError):
-    """An import of such a name. It has no `name` of its own: the import system would swallow it in `from m import x`."""
-
-    name = None  # type: ignore[assignment]
-
-    def __init__(self, name: str):
-        super().__init__(name)
-        self.name = None  # type: ignore[assignment]
+class NotSimulatedModuleError(NotSimulatedError, ImportError):  # type: ignore[misc]
+    """An import of such a name (no ModuleNotFoundError: `from m import x` would swallow that)."""
 
 
-class NotSimulatedAttributeError(NotSimulatedError, AttributeError):
+class NotSimulatedAttributeError(NotSimulatedError, AttributeError):  # type: ignore[misc]
     """An attribute of such a name."""
+
+
+class SimulatorFaultError(RuntimeError):
+    """The simulator itself failed on arguments of the documented kinds; `__cause__` is the error. No KernelError: the
+    kernel broke no rule that is known."""
+
+    def __init__(self, called: str, error: Exception, *, operands: str = "", place: Place | None = None):
+        self.place = kernel_place() if place is None else place
+        self.operands = operands
+        super().__init__(
+            f"simulator fault in {called}: {type(error).__name__}: {error}\n  at {self.place}\n  operands: {operands}\n"
+            "  fix: the arguments are of the kinds that the function documents, so this is an error of the simulator;"
+            " report it with this text"
+        )
 
 
 class BudgetError(KernelError):

@@ -9,27 +9,22 @@ import inspect
 import itertools
 import math
 import os
-import re
 import sys
-import traceback
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from vibeserve.nki import capacity, targets
+from vibeserve.nki import capacity, explaining, targets
 from vibeserve.nki.arguments import Inputs
 from vibeserve.nki.context import DEFAULT_BUDGET, Core, Finding, Session, core_or_none, running
 from vibeserve.nki.cores import Scheduler
-from vibeserve.nki.errors import KernelError, Place, is_ours, place_of_traceback
+from vibeserve.nki.errors import KernelError, Place, place_of_traceback
 from vibeserve.nki.observe import Observer, TraceObserver
 from vibeserve.nki.watchdog import Watchdog
 
 _OPTIONS: dict[str, Any] = {"strict": False, "trace": False, "observers": (), "target": None, "inspect": None}
-_BINDING = re.compile(
-    r"^(?:\w+\.)*(\w+)\(\) (?:got an unexpected keyword argument '(\w+)'|(?:missing|takes|got multiple).*)"
-)
 
 
 class Kernel:
@@ -373,8 +368,8 @@ def _guarded(kernel: Kernel, bound: inspect.BoundArguments, core: Core) -> Any:
             rule="calls are inlined, so a kernel cannot recurse",
             place=place_of_traceback(error.__traceback__),
         ) from None
-    except (TypeError, ValueError) as error:
-        explained = (_explain(error) if isinstance(error, TypeError) else None) or _wrong_kind(error)
+    except Exception as error:
+        explained = explaining.explain(error)
         if explained is None:
             raise
         raise explained from error
@@ -384,55 +379,3 @@ def _guarded(kernel: Kernel, bound: inspect.BoundArguments, core: Core) -> Any:
 
 def _close_tracking(core: Core) -> None:
     core.accumulators.clear()
-
-
-def _wrong_kind(error: Exception) -> KernelError | None:
-    """An argument of a kind that no rule speaks of, found by Python inside of the language's own functions."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if is_ours(frame.filename)]
-    if not ours or frames[-1] is not ours[-1] or ours[-1].name == "_guarded":
-        return None
-    outer = next(frame for frame in reversed(frames) if not is_ours(frame.filename))
-    called = frames[frames.index(outer) + 1].name
-    return KernelError(
-        f"{called}: {error}", code="NKI-OPERAND", rule="arguments of the kinds that the function documents",
-        place=place_of_traceback(error.__traceback__),
-    )  # fmt: skip
-
-
-def _explain(error: TypeError) -> KernelError | None:
-    from vibeserve.nki.instruction import REGISTRY
-
-    place = place_of_traceback(error.__traceback__)
-    text = str(error)
-    if "NkiTensor" in text and "unsupported operand" in text:
-        return KernelError(
-            f"Python arithmetic on a tensor: {text}", code="L-LIB", rule="tensors are computed with by instructions",
-            fix="nisa.tensor_tensor / nisa.tensor_scalar, or nl.add(x, y)", place=place,
-        )  # fmt: skip
-    found = _BINDING.match(text)
-    from vibeserve.nki import isa, language
-
-    if found is None or not (found[1] in REGISTRY or found[1] in vars(language) or found[1] in vars(isa)):
-        return None
-    if found[1] not in REGISTRY and found[1] not in vars(isa):
-        return KernelError(f"nl.{text}", code="B2-UNKNOWN-KW", rule=f"the parameters of nl.{found[1]}", place=place)
-    removed = {
-        "pred": ("B1-AFFINE-PRED", "pattern=, channel_multiplier=, offset= and cmp_op="),
-        "mask": ("B1-MASK", "slice the operands: slice(start, min(end, n))"),
-        "dtype": ("B1-DTYPE-KW", "the output's dtype is that of dst"),
-        "psumAccumulateFlag": ("B1-PSUMFLAG", "accumulate="),
-        "is_moving_zero": ("B1-MOVING-ZERO", "is_moving_onezero="),
-        "dst_rmw_op": ("B2-RMW", "nisa.dma_compute(dst, srcs, reduce_op)"),
-        "unique_indices": ("B2-UNIQUE", "the same argument of nisa.dma_compute"),
-        "use_gpsimd_dma": ("B2-SENDRECV-BOOL", "dma_engine=nisa.dma_engine.gpsimd_dma"),
-        "imm": ("B2-REGMOVE-IMM", "register_move(dst, src)"),
-        "num_channels": ("B2-CHANNELS", "channel_ids=[0, 1, ...]"),
-        "shape": ("B1-MEMSET-SHAPE", "nisa.memset(dst=..., value=...)"),
-    }
-    code, fix = removed.get(found[2] or "", ("B2-UNKNOWN-KW", ""))
-    if "'dst'" in text:
-        code, fix = "B1-DST-FIRST", "allocate dst and pass it first"
-    known = REGISTRY[found[1]].params if found[1] in REGISTRY else inspect.signature(vars(isa)[found[1]]).parameters
-    signature = f"{found[1]}({', '.join(known)})"
-    return KernelError(f"nisa.{text}", code=code, rule=f"the parameters are {signature}", fix=fix, place=place)

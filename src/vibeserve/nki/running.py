@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from vibeserve.base.errors import InputError
+from vibeserve.base.errors import InputError, MissingError
 from vibeserve.nki import kernel as kernels
 from vibeserve.nki.context import Core, Session
 from vibeserve.nki.dtypes import DType, resolve
-from vibeserve.nki.errors import place_of_traceback
+from vibeserve.nki.errors import NotSimulatedError, place_of_traceback
 from vibeserve.nki.observe import Observer
 
 
@@ -82,7 +82,6 @@ def run_script(script: Path, arguments: Sequence[str], *, to_stderr: bool = Fals
 
     An exception prints the script's traceback and gives 1, SystemExit its own code. NotSimulatedError passes through.
     """
-    from vibeserve.nki.errors import NotSimulatedError
     from vibeserve.nki.shim.finder import install
     from vibeserve.nki.timing.inspect import inspectors
 
@@ -159,6 +158,10 @@ def load_file(path: Path) -> Any:
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
+    except NotSimulatedError as error:
+        raise MissingError(
+            f"not simulated yet: {error.name} (at {error.place})", hint="see docs/nki-coverage.md"
+        ) from error
     except Exception as error:
         place = place_of_traceback(error.__traceback__)
         raise InputError(f"{path} cannot be imported: {error} (at {place})") from error

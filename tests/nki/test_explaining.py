@@ -1,0 +1,114 @@
+"""Errors of Python inside of a kernel: the kernel's own, a wrong argument, or a fault of the simulator."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vibeserve.nki.isa as nisa
+import vibeserve.nki.language as nl
+from vibeserve.nki import KernelError, explaining, simulate
+from vibeserve.nki.errors import SimulatorFaultError
+from vibeserve.nki.instruction import REGISTRY
+
+
+def run(body: Any) -> Any:
+    def kernel(x: Any) -> None:
+        body(nl.load(x))
+
+    return simulate(kernel)(np.ones((32, 8), np.float32))
+
+
+def broken(_: Any) -> Any:
+    return int("no number")
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (lambda t: t.reshape(nl.add), "shape is"),
+        (lambda t: t.expand_dim("1"), "dim is"),
+        (lambda t: nl.sum(t, axis="free"), "axis"),
+        (lambda t: nl.load("x"), "nl.load of"),
+        (lambda t: nl.exp(np.ones(3)), "of ndarray"),
+        (lambda t: nl.fori_loop(0, 2, lambda: None), "lambda"),
+        (lambda t: nl.full((4, 4), object(), nl.float32), "fill_value|value"),
+        (lambda t: t[object()], "used as an index"),
+    ],
+)
+def test_a_wrong_argument_is_the_kernels(body: Any, says: str) -> None:
+    with pytest.raises(KernelError, match=says) as caught:
+        run(body)
+    assert caught.value.place.file == __file__
+    assert "simulator fault" not in str(caught.value)
+
+
+def planted(line: str) -> Any:
+    """An instruction's body that fails, as a part of the simulator."""
+    scope: dict[str, Any] = {"np": np}
+    exec(compile(f"def body(core, *args):\n    {line}\n", "<nki planted>", "exec"), scope)
+    return scope["body"]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("int('no number')", ValueError),
+        ("args[0].dtype + 1", TypeError),
+        ("{}['absent']", KeyError),
+        ("core.absent", AttributeError),
+        ("1 // 0", ZeroDivisionError),
+        ("assert False", AssertionError),
+        ("np.concatenate([np.ones(2), np.ones((2, 2))])", ValueError),
+        ("np.broadcast_shapes((2, 3), (4,))", ValueError),  # fails in a Python frame of NumPy
+    ],
+)
+def test_a_fault_of_the_simulator_is_told_apart(line: str, kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(REGISTRY["tensor_copy"], "body", planted(line))
+    with pytest.raises(SimulatorFaultError, match=rf"simulator fault in nisa.tensor_copy: {kind.__name__}") as caught:
+        run(lambda t: nisa.tensor_copy(t, t))
+    fault = caught.value
+    assert not isinstance(fault, KernelError)
+    assert isinstance(fault.__cause__, kind)
+    assert fault.place.file == __file__
+    assert "dst=sbuf float32[32, 8]" in str(fault)
+
+
+def test_the_kernels_own_errors_pass() -> None:
+    class OwnError(Exception):
+        pass
+
+    def own(t: Any) -> None:
+        raise OwnError("mine")
+
+    with pytest.raises(OwnError):
+        run(own)
+    with pytest.raises(ValueError, match="invalid literal"):
+        run(broken)
+    with pytest.raises(ZeroDivisionError):
+        run(lambda t: nl.fori_loop(0, 2, lambda i: 1 // 0))
+    with pytest.raises(AttributeError, match="it is gone"):
+        run(lambda t: nl.arange)
+
+
+def test_each_parameter_of_the_table_exists() -> None:
+    text = (Path(explaining.__file__).parent / "data" / "kinds.toml").read_text(encoding="utf-8")
+    listed = [name for names in tomllib.loads(text).values() for name in names]
+    known = {name for spec in REGISTRY.values() for name in spec.params}
+    for value in (*vars(nl).values(), *vars(type(nl.add)).values(), *vars(nl.NkiTensor).values()):
+        try:
+            known |= set(inspect.signature(value).parameters)
+        except (TypeError, ValueError):
+            continue
+    import vibeserve.nki.collectives as ncc
+
+    for value in vars(ncc).values():
+        if inspect.isfunction(value):
+            known |= set(inspect.signature(value).parameters)
+    assert len(listed) == len(set(listed))
+    assert set(listed) <= known
