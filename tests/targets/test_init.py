@@ -247,6 +247,23 @@ def test_a_local_checkpoint_and_a_users_own_source(here):
     assert validate(second.path, run_scripts=False).ok
 
 
+def test_a_code_edit_goal_gets_a_bundle_of_code_edits(here):
+    proposal = propose("Qwen/Qwen3-32B", "H100", "tokens per second for single-user code edits with predicted outputs")
+    assert proposal.source_name == "qwen3-32b-code-edit"
+    write_bundle(proposal, known_hardware=("h100",))
+    bundle = read_bundle(proposal.path)
+    assert bundle.api == "openai-chat"
+    assert bundle.modality == "text -> text"  # what serves it; what is asked is said in OBJECTIVE.md
+    assert bundle.benchmark_args[:4] == ("--endpoint", "/v1/chat/completions", "--concurrency", "1")
+    assert "512" in bundle.benchmark_args
+    objective = (proposal.path / "OBJECTIVE.md").read_text()
+    assert "text/code -> edited code" in objective
+    assert "`prediction`" in objective
+    assert (proposal.path / "benchmark" / "fixes.py").is_file()
+    result = validate(proposal.path)
+    assert result.ok, [check for check in result.checks if check.ok is False]
+
+
 WITHOUT_EXAMPLE = {
     "acme/bge-m4": ("embedding throughput", "openai-embeddings", "embeddings_per_s"),
     "acme/Qwen2.5-VL-7B-Instruct": ("p95 latency of describing images", "openai-chat", "p95_latency_s"),

@@ -18,7 +18,7 @@ from vibeserve.targets import contracts
 from vibeserve.targets.bundle import packaged_bundles
 from vibeserve.targets.bundle_toml import APIS
 from vibeserve.targets.goal import Reading, read_goal
-from vibeserve.targets.inference import Inference, gather, infer, source_for
+from vibeserve.targets.inference import Inference, gather, infer, modalities, source_for
 from vibeserve.targets.objective import unit_of
 from vibeserve.targets.slug import hyphenate, machine_in_goal, machine_of, slug_for
 
@@ -281,7 +281,7 @@ def _values(proposal: Proposal, known_hardware: set[str]) -> dict[str, Any]:
     shared = reading.shared_prefix_tokens or (1024 if modality.name == "prefix-caching" else 0)
     long = "long-context" in reading.features
     prompt = reading.prompt_tokens or (4096 if long else 64 if on_cpu else 256)
-    output = reading.output_tokens or (64 if on_cpu else 128)
+    output = reading.output_tokens or modality.max_tokens or (64 if on_cpu else 128)
     arguments = list(said_of.args) if generic else ["--endpoint", "/v1/chat/completions" if chat else "/v1/completions"]
     defaults: dict[str, Any] = (
         said_of.defaults if generic else {"--endpoint": arguments[1], "--prompt-len": prompt, "--max-tokens": output}
@@ -315,18 +315,21 @@ def _values(proposal: Proposal, known_hardware: set[str]) -> dict[str, Any]:
         + (f" after {shared} shared ones" if shared else "")
         + f", {output} output tokens{said}"
     )
+    lengths = modality.inputs.format(output=output) if modality.inputs else lengths
     api = (
         "OpenAI-compatible `/v1/completions` and `/v1/chat/completions`, streaming (SSE) and not; `/v1/models`; `/health` answers "
         "200 when the server is ready."
     )
+    # What is asked of a text workload is special; what serves it is not.
+    served = modalities()[modality.base].arrow if modality.base and not generic else modality.arrow
     return {
         "title": f"Serve {proposal.model} on {proposal.machine_text}", "model": proposal.model, "revision": proposal.revision,
-        "modality": modality.arrow, "hardware": proposal.machine_text, "metric": reading.metric,
+        "modality": modality.arrow, "served": served, "hardware": proposal.machine_text, "metric": reading.metric,
         "direction": reading.direction, "limit": f", to stay within {reading.limit:g} s" if reading.limit else "",
         "unit": unit_of(reading.metric or ""), "load": load,
-        "lengths": said_of.lengths if generic else lengths, "api": said_of.api if generic else api, "said_of": said_of,
+        "lengths": said_of.lengths if generic else lengths, "api": said_of.api if generic else f"{api} {modality.endpoints}".strip(), "said_of": said_of,
         "generic": generic,
-        "api_name": proposal.inference.api, "accuracy": said_of.accuracy if generic else exact if on_cpu else near, "goal": reading.goal,
+        "api_name": proposal.inference.api, "accuracy": said_of.accuracy if generic else f"{exact if on_cpu else near} {modality.accuracy}".strip(), "goal": reading.goal,
         "notes": [*reading.notes, *proposal.inference.doubts], "allowed": "" if on_cpu else ", bfloat16 arithmetic",
         "target": proposal.machine if proposal.machine in known_hardware else None,
         "dtypes": ["float32"] if on_cpu else ["bfloat16", "float32"], "margin": 0.0 if on_cpu else 0.125,

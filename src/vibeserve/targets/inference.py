@@ -39,6 +39,8 @@ class Modality:
     endpoints: str = ""
     accuracy: str = ""
     measures: tuple[str, ...] = ()
+    inputs: str = ""
+    max_tokens: int = 0
 
     @property
     def arrow(self) -> str:
