@@ -76,6 +76,8 @@ def test_lower_is_better_where_the_metric_says_so(scenario: Any) -> None:
         (Behaviour(99, check=False), "rejected-accuracy", "cases failed"),
         (Behaviour(99, check=None), "failed-run", "could not be run"),
         (Behaviour(99, probes={"sentinel": False}), "rejected-integrity", "sentinel"),
+        (Behaviour(99, probes_after={"sentinel": False}), "rejected-integrity", "sentinel after its pairs"),
+        (Behaviour(99, answers=False), "rejected-accuracy", "answers under load"),
         (Behaviour(99, failed=3), "failed-run", "3 requests failed"),
         (Behaviour(99, dies="ended by signal 9"), "failed-run", "signal 9"),
     ],
@@ -85,6 +87,15 @@ def test_each_failure_is_its_verdict(scenario: Any, behaviour: Behaviour, verdic
     assert verdicts(document) == ["kept", verdict, "kept"]
     assert reason in document["rounds"][1]["reason"]
     assert document["rounds"][2]["parent"] == "c0"
+
+
+def test_a_checker_that_cannot_prove_sampled_answers_does_not_reject(scenario: Any) -> None:
+    document = scenario({"c0": Behaviour(1), "c1": Behaviour(2, answers=None), "c2": Behaviour(1)}, TWO).run()
+    assert verdicts(document) == ["kept", "kept", "not-better"]
+    gates = {gate["name"]: gate["ok"] for gate in document["rounds"][1]["gates"]}
+    assert gates["answers under load"] is None
+    assert gates["probe sentinel after its pairs"] is True
+    assert "answers under load" not in {gate["name"] for gate in document["rounds"][2]["gates"]}
 
 
 def test_a_change_that_changes_nothing_is_no_candidate(scenario: Any) -> None:

@@ -120,6 +120,14 @@ class Bench:
         )
         return [Gate(f"probe {found.name}", found.ok, found.detail, found.document) for found in results]
 
+    def answers(self, server: Any, document: str, *, log: Path) -> Gate:
+        """`checker.py --answers` on a window's JSON; a checker that does not know the flag has not run."""
+        words = ("--answers", str((self._directory / document).absolute()))
+        url = server.running.url
+        result = run_checker(self._bundle, url, self._model_dir, output=log, extra_args=words, group=self._group)
+        found = {**_slim(result.document), "file": self._relative(log), "of": document}
+        return Gate("answers under load", result.ok if result.ran else None, result.detail, found)
+
     def integrity(self) -> dict[str, str]:
         """Digests of evaluator, weights and environment."""
         return self._integrity.digests()

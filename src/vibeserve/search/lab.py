@@ -68,6 +68,10 @@ class Lab(Protocol):
         """The judge's probes on this server; `oracle` is the running reference where there is one."""
         ...
 
+    def answers(self, server: Server, document: str, *, log: Path) -> Gate:
+        """The answers that a window sampled (`Window.document`), proved by the bundle's checker."""
+        ...
+
     def integrity(self) -> dict[str, str]:
         """Digests of what no candidate may change, by name."""
         ...

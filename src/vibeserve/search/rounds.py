@@ -21,6 +21,9 @@ from vibeserve.search.pairs import Match, measure_pairs
 from vibeserve.search.store import CandidateRow, DecisionRow, EvidenceRow, GateRow, HypothesisRow
 from vibeserve.search.verdict import SCREEN_REJECTS_BELOW, Comparison, improvement, in_words
 
+#: Marks the probes of a candidate that won: a server may behave only as long as it is looked at.
+AFTER = " after its pairs"
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -173,18 +176,21 @@ def _check(run: Run, trial: Trial) -> Finding | None:
     return None if checked["ok"] else Finding("rejected-accuracy", checked["detail"])
 
 
-def _probe(run: Run, trial: Trial) -> Finding | None:
+def _probe(run: Run, trial: Trial, when: str = "") -> Finding | None:
+    """The judge's probes. `when` marks a second time, with other prompts."""
+
     def work(step: Step) -> list[dict[str, Any]]:
         server = run.servers.get(trial.candidate, trial.commit)
         oracle = run.servers.get(BASELINE, None)
-        gates = run.lab.probe(server, seed=run.seed_of("probe", trial.number), oracle=oracle)
+        gates = run.lab.probe(server, seed=run.seed_of(f"probe{when}", trial.number), oracle=oracle)
         for gate in gates:
-            step.add(GateRow(trial.number, trial.candidate, gate.name, gate.ok, gate.detail, gate.document))
+            step.add(GateRow(trial.number, trial.candidate, f"{gate.name}{when}", gate.ok, gate.detail, gate.document))
         failed = [gate.name for gate in gates if gate.ok is False]
         ran = sum(gate.ok is not None for gate in gates)
         step.event(
             "probe",
-            f"round {trial.number}: {ran} probes, " + (f"failed {', '.join(failed)}" if failed else "none failed"),
+            f"round {trial.number}: {ran} probes{when}, "
+            + (f"failed {', '.join(failed)}" if failed else "none failed"),
         )
         return [{"name": gate.name, "ok": gate.ok, "detail": gate.detail} for gate in gates]
 
@@ -192,8 +198,8 @@ def _probe(run: Run, trial: Trial) -> Finding | None:
         up(run, trial.candidate)
         up(run, BASELINE)
 
-    probes = run.journal.once(f"r{trial.number}/probe", work, before=before)
-    failed = [f"{probe['name']}: {probe['detail']}" for probe in probes if probe["ok"] is False]
+    probes = run.journal.once(f"r{trial.number}/probe{when}", work, before=before)
+    failed = [f"{probe['name']}{when}: {probe['detail']}" for probe in probes if probe["ok"] is False]
     return Finding("rejected-integrity", "; ".join(failed)) if failed else None
 
 
@@ -276,11 +282,32 @@ def _compare(run: Run, trial: Trial) -> Finding | None:
     if tampered := intact(run, trial.number, trial.candidate, "after its pairs"):
         return tampered
     words = f"{in_words(comparison)} of {trial.incumbent}"
+    if comparison.better and (caught := _probe(run, trial, AFTER) or _answers(run, trial)):
+        return dataclasses.replace(caught, value=comparison.value, comparison=comparison)
     if comparison.better:
         return Finding("kept", words, comparison.value, comparison)
     if comparison.worse or comparison.ci95 is None:
         return Finding("not-better", f"slower: {words}", comparison.value, comparison)
     return Finding("not-better", f"the interval holds 1: {words}", comparison.value, comparison)
+
+
+def _answers(run: Run, trial: Trial) -> Finding | None:
+    """The answers that the benchmark sampled in the candidate's last window: what was fast has to be right."""
+
+    def work(step: Step) -> dict[str, Any]:
+        server = run.servers.get(trial.candidate, trial.commit)
+        pairs = [
+            row for row in run.store.measurements(trial.candidate) if (row.round, row.kind) == (trial.number, "pair")
+        ]
+        gate = run.lab.answers(server, pairs[-1].document, log=run.log(trial.candidate, "answers.json"))
+        step.add(GateRow(trial.number, trial.candidate, gate.name, gate.ok, gate.detail, gate.document))
+        step.event("check", f"round {trial.number}: answers under load: {gate.detail}")
+        return {"ok": gate.ok, "detail": gate.detail}
+
+    proved = run.journal.once(f"r{trial.number}/answers", work, before=lambda: up(run, trial.candidate))
+    if proved["ok"] is False:
+        return Finding("rejected-accuracy", f"answers under load: {proved['detail']}")
+    return None
 
 
 def decide(run: Run, number: int, trial: Trial, finding: Finding) -> None:

@@ -42,6 +42,8 @@ class Behaviour:
     start: str = ""
     check: bool | None = True
     probes: Mapping[str, bool] = field(default_factory=lambda: {"sentinel": True})
+    probes_after: Mapping[str, bool] | None = None  # after its pairs, where they are others
+    answers: bool | None = True
     failed: int = 0
     dies: str = ""
     silent: tuple[int, ...] = ()  # the windows, counted from 1, in which nothing comes
@@ -111,7 +113,15 @@ class ScriptedLab:
     def probe(self, server: Any, *, seed: int, oracle: Any) -> Sequence[Gate]:
         self._act(f"probe {server.name}", 5.0)
         assert oracle.name == "c0"
-        return [Gate(f"probe {name}", ok, "as scripted") for name, ok in server.behaviour.probes.items()]
+        behaviour = server.behaviour
+        loaded = self.acts.count(f"window {server.name}") > 1
+        probes = behaviour.probes if behaviour.probes_after is None or not loaded else behaviour.probes_after
+        return [Gate(f"probe {name}", ok, "as scripted") for name, ok in probes.items()]
+
+    def answers(self, server: Any, document: str, *, log: Path) -> Gate:
+        self._act(f"answers {server.name}", 8.0)
+        assert document.startswith("logs/")
+        return Gate("answers under load", server.behaviour.answers, "as scripted", {"of": document})
 
     def integrity(self) -> dict[str, str]:
         return {"accuracy_checker/checker.py": "changed" if self._tampered else "as it was"}
