@@ -8,7 +8,7 @@ import numpy as np
 
 from vibeserve.nki.dtypes import float32, from_f32, round_tf32, tfloat32, to_f32
 from vibeserve.nki.errors import KernelError
-from vibeserve.nki.memory import EMPTY, FULL, PARTIAL
+from vibeserve.nki.memory import EMPTY, FULL, GONE, PARTIAL
 from vibeserve.nki.tensor import NkiTensor, move_value
 
 
@@ -183,6 +183,8 @@ def written(tensor: NkiTensor) -> bool:
     storage = tensor.storage
     if storage.state == FULL:
         return True
+    if storage.state == GONE:
+        storage.refuse_gone()
     if tensor.lanes is not None:
         return True
     if tensor.rows is not None:

@@ -6,16 +6,17 @@ needs no locks.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from vibeserve.nki.dtypes import DType
 from vibeserve.nki.errors import BudgetError, KernelError, Place, kernel_place
-from vibeserve.nki.memory import MemoryRegion, Storage
+from vibeserve.nki.memory import GONE, MemoryRegion, Storage
 from vibeserve.nki.targets import Target
 
 _local = threading.local()
@@ -81,8 +82,8 @@ class Core:
     """One program of the grid: its ids, its memories, its random state, its accumulators."""
 
     __slots__ = (
-        "accumulators", "coordinates", "count", "index", "lives", "loop_depth", "occurrences", "rank", "rng", "scheduler",
-        "session",
+        "accumulators", "coordinates", "count", "index", "lives", "loop_depth", "loop_names", "loop_tensors", "occurrences",
+        "rank", "rng", "scheduler", "session",
     )  # fmt: skip
 
     def __init__(self, session: Session, index: int, rank: int, coordinates: tuple[int, ...], scheduler: Any = None):
@@ -97,6 +98,8 @@ class Core:
         self.accumulators: dict[str, Any] = {}
         self.rng: dict[str, Any] = {}
         self.loop_depth = 0
+        self.loop_names: set[str] | None = None  # of the instructions in this pass of a loop body
+        self.loop_tensors: list[Storage] | None = None  # made in this pass of a loop body
 
     def spend(self) -> None:
         """Count one instruction or allocation against the budget."""
@@ -108,6 +111,29 @@ class Core:
                 rule="a kernel ends",
                 fix="look for a loop whose condition never changes; NKI_BUDGET=N raises the limit",
             )
+
+    @contextlib.contextmanager
+    def loop_body(self) -> Iterator[None]:
+        """One pass of a dynamic loop's body: its tensors end with it, its instruction names are unique."""
+        names, tensors = self.loop_names, self.loop_tensors
+        self.loop_names, self.loop_tensors = set(), []
+        try:
+            yield
+        finally:
+            for storage in self.loop_tensors:
+                storage.state = GONE
+            self.loop_names, self.loop_tensors = names, tensors
+
+    def note_name(self, opcode: str, name: Any) -> None:
+        """Refuse the second instruction of one name in a loop body."""
+        assert self.loop_names is not None
+        if str(name) in self.loop_names:
+            raise KernelError(
+                f"nisa.{opcode}: the name {str(name)!r} is taken in this loop body",
+                code="V6-LOOPNAMES",
+                rule="instruction names are unique within the body of a dynamic loop",
+            )
+        self.loop_names.add(str(name))
 
     def meet(self, key: Any, payload: Any, parties: Iterable[int], what: str) -> dict[int, Any]:
         """Wait until all `parties` (core numbers over all ranks) have come to `key`; returns what each brought."""
@@ -188,6 +214,8 @@ def _new(
     session.allocated += 1
     storage.number = session.allocated
     storage.core = core.index
+    if core.loop_tensors is not None:
+        core.loop_tensors.append(storage)
     if region.on_chip:
         storage.life = [
             session.sequence,

@@ -21,7 +21,7 @@ import numpy as np
 from vibeserve.nki import access, races
 from vibeserve.nki.context import Core, _local, current_core
 from vibeserve.nki.errors import KernelError
-from vibeserve.nki.memory import EMPTY, FULL
+from vibeserve.nki.memory import EMPTY, FULL, GONE
 from vibeserve.nki.tensor import NkiTensor
 
 REGISTRY: dict[str, Spec] = {}
@@ -174,6 +174,8 @@ def dispatch(spec: Spec, args: tuple[Any, ...]) -> NkiInstruction:
                 if shared and value.buffer.is_hbm:
                     races.note(core, value, write=True, before=before)
     name = args[spec.at_name] if spec.at_name >= 0 else None
+    if name is not None and core.loop_names is not None:
+        core.note_name(spec.name, name)
     if session.observers:
         from vibeserve.nki.observe import notify
 
@@ -227,9 +229,12 @@ def _before_read(core: Core, spec: Spec, tensor: NkiTensor, sequence: int, share
 
 
 def _before_write(tensor: NkiTensor, sequence: int) -> None:
-    life = tensor.storage.life
+    storage = tensor.storage
+    life = storage.life
+    if storage.state == GONE:
+        storage.refuse_gone()
     if life is not None:
-        if tensor.storage.state == EMPTY:
+        if storage.state == EMPTY:
             life[0] = sequence
         life[1] = sequence
 

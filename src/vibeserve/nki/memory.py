@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vibeserve.nki.dtypes import DType, float32
-from vibeserve.nki.errors import NOWHERE, Place
+from vibeserve.nki.errors import NOWHERE, KernelError, Place
 
 
 class MemoryRegion(enum.Enum):
@@ -39,7 +39,7 @@ sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum
 private_hbm, shared_hbm = MemoryRegion.private_hbm, MemoryRegion.shared_hbm
 hbm = private_hbm
 
-EMPTY, PARTIAL, FULL = 0, 1, 2
+EMPTY, PARTIAL, FULL, GONE = 0, 1, 2, 3
 POISON_INT = 4
 
 
@@ -48,7 +48,7 @@ class Storage:
 
     `dtype` is the element type it was allocated with and `held` the one its bytes are in (float32 for low precision
     under NKI_PRECISE_FP=0); `count` elements, `free` of them in each of `partitions`; `state` is EMPTY, PARTIAL (then
-    `mask` tells the written elements) or FULL; `sums` tells the PSUM elements that a matmul has written.
+    `mask` tells the written elements), FULL, or GONE with the loop body that made it; `sums` tells the PSUM elements that a matmul has written.
     """
 
     __slots__ = (
@@ -115,6 +115,16 @@ class Storage:
     def nbytes(self) -> int:
         """Bytes in all, as the device stores it."""
         return self.count * self.dtype.itemsize
+
+    def refuse_gone(self) -> None:
+        """Refuse the use of a tensor whose loop body has ended."""
+        raise KernelError(
+            f"{self.label()}, made in the body of a dynamic loop, is used after that pass of the body",
+            code="V6-LOOPTENSOR",
+            rule="a tensor made in the body lives as long as one pass of it",
+            fix="allocate it before the loop",
+            operands=f"allocated at {self.place}",
+        )
 
     def label(self) -> str:
         """How messages call it."""

@@ -65,7 +65,7 @@ def activation(
         accumulator.run(reduce_cmd, _ADD, result)
         access.write(dst, result)
         if reduce_res is not None:
-            access.write(reduce_res, accumulator.lanes.copy())
+            access.write(reduce_res, accumulator.result())
         return
     access.write(dst, result)
 
@@ -88,7 +88,7 @@ def activation_reduce(
     accumulator.run(_cmd.reset_reduce, _ADD, result)
     access.write(dst, result)
     if reduce_res is not None:
-        access.write(reduce_res, accumulator.lanes.copy())
+        access.write(reduce_res, accumulator.result())
 
 
 @instruction
@@ -122,7 +122,7 @@ def activate2(
     accumulator.run(reduce_cmd, reducer, result)
     access.write(dst, result)
     if reduce_res is not None:
-        access.write(reduce_res, accumulator.lanes.copy())
+        access.write(reduce_res, accumulator.result())
 
 
 @instruction
@@ -142,4 +142,4 @@ def exponential(
     accumulator.run(reduce_cmd, _ADD, result, reduce_init)
     access.write(dst, result)
     if reduce_res is not None:
-        access.write(reduce_res, accumulator.lanes.copy())
+        access.write(reduce_res, accumulator.result())

@@ -76,13 +76,17 @@ class Accumulator:
     def __init__(self, core: Core, engine: str, parts: int, start: int):
         registers = core.accumulators.get(engine)
         if registers is None:
-            registers = core.accumulators[engine] = np.zeros(LANES, np.float32)
-        self.lanes = registers[start : start + parts]
+            registers = core.accumulators[engine] = (np.zeros(LANES, np.float32), np.zeros(LANES, np.bool_))
+        self.lanes, self.known = (each[start : start + parts] for each in registers)
+        self.core, self.engine = core, engine
 
     def run(self, command: Any, op: Op, values: np.ndarray, initial: Any = None) -> None:
         """Apply a reduce_cmd: [P, N] values are reduced by `op` into the lanes."""
         if command is _cmd.idle:
             return
+        if command is _cmd.reduce:
+            self._expect_known()
+        self.known[...] = True
         if command is _cmd.reset:
             self.lanes[...] = op.identity
             return
@@ -94,6 +98,26 @@ class Accumulator:
             self.lanes[...] = apply(op, np.broadcast_to(start, partial.shape), partial)
         else:
             self.lanes[...] = apply(op, self.lanes, partial)
+
+    def set(self, values: Any) -> None:
+        """Load the lanes."""
+        self.known[...] = True
+        self.lanes[...] = values
+
+    def result(self) -> np.ndarray:
+        """What reduce_res receives: a copy of the lanes."""
+        self._expect_known()
+        return self.lanes.copy()
+
+    def _expect_known(self) -> None:
+        """Report lanes that nothing in this kernel has set: the device keeps what an earlier kernel left in them."""
+        if not self.known.all():
+            self.core.session.report(
+                "stale-accumulator",
+                f"the accumulator of the {self.engine} engine is taken before anything in this kernel set it (0 here)",
+                code="NKI-ACCUMULATOR",
+                fix="reduce_cmd=nisa.reduce_cmd.reset_reduce for the first of a group, .reduce for the others",
+            )
 
 
 def reduction_named(op: Any) -> Op:
@@ -122,7 +146,7 @@ def tensor_scalar_reduce(
     accumulator.run(reduce_cmd, reduction_named(reduce_op), values, reduce_init)
     access.write(dst, values)
     if reduce_res is not None:
-        access.write(reduce_res, -accumulator.lanes if reduce_res_negate else accumulator.lanes.copy())
+        access.write(reduce_res, -accumulator.result() if reduce_res_negate else accumulator.result())
 
 
 @instruction
@@ -142,10 +166,10 @@ def tensor_scalar_cumulative(
     values = _stage(op0, f32_rows(src), access.scalar(imm0, parts), False)
     accumulator = Accumulator(core, "vector", parts, src.start_partition())
     if reduce_cmd is _cmd.load_reduce:
-        accumulator.lanes[...] = np.broadcast_to(np.asarray(access.scalar(imm1, parts)).reshape(-1), (parts,))
+        accumulator.set(np.broadcast_to(np.asarray(access.scalar(imm1, parts)).reshape(-1), (parts,)))
     elif reduce_cmd is not _cmd.reduce:
-        accumulator.lanes[...] = op1.identity
-    state = accumulator.lanes.copy()
+        accumulator.set(op1.identity)
+    state = accumulator.result()
     out = np.empty_like(values)
     if op1.name == "add":
         np.cumsum(

@@ -93,7 +93,7 @@ def range_select(
     accumulator.run(reduce_cmd, _MAX, result)
     access.write(dst, result)
     if reduce_res is not None:
-        access.write(reduce_res, accumulator.lanes.copy())
+        access.write(reduce_res, accumulator.result())
 
 
 @instruction
@@ -118,7 +118,7 @@ def select_reduce(
     accumulator.run(reduce_cmd, _MAX, result)
     access.write(dst, result)
     if reduce_res is not None:
-        access.write(reduce_res, accumulator.lanes.copy())
+        access.write(reduce_res, accumulator.result())
 
 
 @instruction

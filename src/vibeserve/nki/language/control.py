@@ -80,8 +80,11 @@ def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Iterator[Virtu
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any], step: Any = 1) -> None:
     """body_fun(i) on the device for i = lower, lower + step, ...; the body returns nothing and keeps state in tensors."""
+    core = current_core("nl.fori_loop")
     for index in dynamic_range(lower, upper, step):
-        if body_fun(index) is not None:
+        with core.loop_body():
+            returned = body_fun(index)
+        if returned is not None:
             raise KernelError(
                 "a fori_loop body that returns a value",
                 code="V6-LOOPSTATE",
@@ -99,7 +102,8 @@ def while_loop(init: Any, body_fun: Callable[[Any], Any]) -> None:
     try:
         while register.value() != 0:
             core.spend()
-            register = body_fun(register)
+            with core.loop_body():
+                register = body_fun(register)
             if not isinstance(register, VirtualRegister):
                 raise KernelError(
                     "a while_loop body that returns no register",

@@ -162,6 +162,8 @@ def constant_tensor(core: Any, values: np.ndarray, region: MemoryRegion, dtype: 
     """A tensor that holds `values` from the start."""
     data = np.ascontiguousarray(values)
     storage = allocate(core, data.shape, dtype, region, name=name)
+    if core.loop_tensors and core.loop_tensors[-1] is storage:
+        core.loop_tensors.pop()  # a constant is there before the loop
     if storage.state != FULL:
         Storage.mark_all(storage)
         storage.data.view(storage.held.stored)[...] = data.reshape(-1).astype(storage.held.stored)
@@ -215,13 +217,13 @@ def rand(shape: Any, dtype: Any, buffer: Any = _SBUF, name: str = "") -> NkiTens
     core = core_or_none()
     assert core is not None
     parts = tensor.shape[0]
-    access.write(tensor, uniform(core, parts, tensor.size // parts) if parts <= 128 else _host_uniform(tensor))
+    access.write(tensor, uniform(core, parts, tensor.size // parts) if parts <= 128 else _host_uniform(core, tensor))
     tensor.storage.mark_all()
     return tensor
 
 
-def _host_uniform(tensor: NkiTensor) -> np.ndarray:
-    return np.random.default_rng(0).random(tensor.shape, np.float32)
+def _host_uniform(core: Any, tensor: NkiTensor) -> np.ndarray:
+    return np.random.default_rng(core.occurrence("uniform numbers in HBM")).random(tensor.shape, np.float32)
 
 
 def random_seed(seed: Any) -> None:
