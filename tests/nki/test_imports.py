@@ -21,6 +21,11 @@ THERE = (
     "from nki.isa.constants import oob_mode, dge_mode, matmul_perf_mode, engine, reduce_cmd",
     "from nki.isa import core_barrier, sendrecv, dma_engine, engine, reduce_cmd, dge_mode, oob_mode, constants",
     "from nki.collectives import ReplicaGroup",
+    "import nki.isa as nisa; nisa.constants.oob_mode.skip",
+    "import nki; nki.isa.constants.engine, nki.language.float32, nki.typing.tensor, nki.collectives.ReplicaGroup",
+    "import neuronxcc; neuronxcc.nki.language.float32",
+    "from neuronxcc import nki; nki.isa.constants.dge_mode",
+    "import torch_neuronx",
     "from nki.framework.kernel import Kernel",
     "from nki.framework.compiled import CompileKernel",
     "from nki.compile import GenericKernel",
@@ -73,6 +78,9 @@ def test_what_has_no_documented_meaning_is_not_simulated(line: str, name: str) -
 def test_a_probe_is_answered_and_raises_nothing() -> None:
     assert importlib.util.find_spec("nki.dispatch") is None
     assert importlib.util.find_spec("nkilib.core.mlp") is None
+    assert importlib.util.find_spec("torch_neuronx") is None
+    with pytest.raises(NotSimulatedError, match=r"torch_neuronx\.trace"):
+        importlib.import_module("torch_neuronx").trace  # noqa: B018
     assert not hasattr(importlib.import_module("nki.compiler.kernel_builder"), "isa")
     with pytest.raises(NotSimulatedError, match=r"kernel_builder\.isa"):
         importlib.import_module("nki.compiler.kernel_builder").isa  # noqa: B018

@@ -12,7 +12,8 @@ from types import ModuleType
 from typing import Any
 
 ORIGIN = "vibeserve.nki.shim"
-_ROOTS = ("nki", "neuronxcc", "torch_xla", "nkilib")
+_ROOTS = ("nki", "neuronxcc", "torch_xla", "torch_neuronx", "nkilib")
+_TORCH = ("torch_xla", "torch_neuronx")
 
 
 class Loader:
@@ -25,7 +26,7 @@ class Loader:
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        if self.table == "torch_xla":
+        if self.table in _TORCH:
             from vibeserve.nki.shim.xla import fill
         elif self.table == "nkilib":
             from vibeserve.nki.shim.nkilib import fill
@@ -45,8 +46,8 @@ class Finder:
         root = name.partition(".")[0]
         if root not in self.roots:
             return None
-        if root == "torch_xla":
-            if _asked_by_a_library():
+        if root in _TORCH:
+            if _asked_by_a_library() or (root == "torch_neuronx" and _only_asks()):
                 return None
             from vibeserve.nki.shim import xla as tables
         elif root == "nkilib":
@@ -54,7 +55,7 @@ class Finder:
         else:
             from vibeserve.nki.shim import modules as tables  # type: ignore[no-redef]
         if name not in tables.MODULES:
-            if root != "torch_xla":
+            if root not in _TORCH:
                 _explain_missing(name)
             return None
         return importlib.machinery.ModuleSpec(name, Loader(root), origin=ORIGIN, is_package=True)  # type: ignore[arg-type]
@@ -92,8 +93,9 @@ def _explain_missing(name: str) -> None:
 
 def _only_asks() -> bool:
     """Whether this is `importlib.util.find_spec`, which wants to know and not to import."""
-    frame = sys._getframe(3)
-    while frame.f_back and (frame.f_globals.get("__name__") or "").startswith(("importlib._", "_frozen_importlib")):
+    frame = sys._getframe(1)
+    passed = (__name__, "importlib._", "_frozen_importlib")
+    while frame.f_back and (frame.f_globals.get("__name__") or "").startswith(passed):
         frame = frame.f_back
     return frame.f_globals.get("__name__") == "importlib.util"
 

@@ -22,9 +22,6 @@ def _top(module: ModuleType) -> None:
     module.__version__ = "0.6.0"  # type: ignore[attr-defined]
 
     def missing(name: str) -> Any:
-        full = f"{module.__name__}.{name}"
-        if full in MODULES:
-            return importlib.import_module(full)
         raise gone("nki", name)
 
     module.__getattr__ = missing  # type: ignore[method-assign]
@@ -86,12 +83,9 @@ def _partial(module: ModuleType) -> None:
     """A part of the compiler: what it has beyond what is put into it here is not simulated."""
 
     def missing(name: str) -> Any:
-        full = f"{module.__name__}.{name}"
         if name.startswith("__"):
             raise AttributeError(name)
-        if full in MODULES:
-            return importlib.import_module(full)
-        raise NotSimulatedAttributeError(full)
+        raise NotSimulatedAttributeError(f"{module.__name__}.{name}")
 
     module.__getattr__ = missing  # type: ignore[method-assign]
 
@@ -166,3 +160,14 @@ def fill(module: ModuleType) -> None:
             file=sys.stderr,
         )
     MODULES[name](module)
+    own = getattr(module, "__getattr__", None)
+
+    def found(attribute: str) -> Any:
+        full = f"{name}.{attribute}"
+        if full in MODULES:  # `nisa.constants.engine` with only nki.isa imported
+            return importlib.import_module(full)
+        if own is not None:
+            return own(attribute)
+        raise AttributeError(f"module '{name}' has no attribute '{attribute}'", name=attribute)
+
+    module.__getattr__ = found  # type: ignore[method-assign]

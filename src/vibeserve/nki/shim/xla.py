@@ -1,4 +1,7 @@
-"""A CPU stand-in for the parts of `torch_xla` that device scripts use, where torch_xla is not installed."""
+"""A CPU stand-in for the parts of `torch_xla` that device scripts use, where torch_xla is not installed.
+
+`torch_neuronx` is importable too, since kernel files import it without need; nothing in it is simulated.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +45,23 @@ def _root(module: ModuleType) -> None:
     module.__version__ = "0.0+cpu.stand.in"  # type: ignore[attr-defined]
 
 
+def _neuronx(module: ModuleType) -> None:
+    from vibeserve.nki.errors import NotSimulatedAttributeError
+
+    def missing(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise NotSimulatedAttributeError(f"torch_neuronx.{name}")
+
+    module.__getattr__ = missing  # type: ignore[method-assign]
+
+
 MODULES: dict[str, Any] = {
     "torch_xla": _root,
     "torch_xla.core": _nothing,
     "torch_xla.core.xla_model": _core_model,
     "torch_xla.runtime": _nothing,
+    "torch_neuronx": _neuronx,
 }
 
 
