@@ -96,6 +96,18 @@ def test_the_kernels_own_errors_pass() -> None:
         run(lambda t: nl.arange)
 
 
+def load(x: Any) -> Any:
+    """A helper of the kernel's own under a name of the language."""
+    return nl.load(x)
+
+
+def test_a_helper_with_a_name_of_the_language_is_the_kernels() -> None:
+    with pytest.raises(TypeError, match=r"load\(\) got an unexpected keyword argument 'tile'"):
+        run(lambda t: load(t, tile=1))  # type: ignore[call-arg]
+    with pytest.raises(KernelError, match="B1-MASK"):
+        run(lambda t: nl.load(t, mask=None))  # type: ignore[call-arg]
+
+
 def test_each_parameter_of_the_table_exists() -> None:
     text = (Path(explaining.__file__).parent / "data" / "kinds.toml").read_text(encoding="utf-8")
     listed = [name for names in tomllib.loads(text).values() for name in names]

@@ -245,6 +245,55 @@ def test_row_numbers_out_of_range(mode: Any) -> None:
     same(run(body, X, numbers), wanted)
 
 
+def test_ap_keeps_the_offset_of_its_view_and_replaces_an_earlier_pattern() -> None:
+    def body(x: Any) -> Any:
+        tile = load(x)
+        part = tile[:, 2:8]
+        return (
+            store(part.ap([[8, 32], [2, 3]])),
+            store(part.ap([[8, 32], [2, 3]], offset=0)),
+            store(tile.ap([[8, 32], [4, 2]], offset=1).ap([[8, 32], [1, 2]])),
+        )
+
+    kept, zero, replaced = run(body, X)
+    same(kept, X[:, 2:8:2])
+    same(zero, X[:, 2:8:2])
+    same(replaced, X[:, 1:3])
+
+
+def test_hbm_views_move_rows_and_columns() -> None:
+    def body(x: Any) -> Any:
+        turned, rows = nl.ndarray((8, 32), nl.float32), nl.ndarray((32, 8), nl.float32)
+        nisa.dma_copy(turned, x.permute((1, 0)))
+        nisa.dma_copy(rows, x[0:1].broadcast(0, 32))
+        return store(turned), store(rows), store(load(x).rearrange(("p", ("a", "b")), ("p", "b", "a"), {"a": 2}))
+
+    turned, rows, split = run(body, X)
+    same(turned, X.T)
+    same(rows, np.repeat(X[:1], 32, 0))
+    same(split, X.reshape(32, 2, 4).transpose(0, 2, 1))
+
+
+def test_bits_of_floats_are_masked_as_integers() -> None:
+    def body(x: Any) -> Any:
+        out = nl.ndarray((32, 8), nl.int32)
+        nisa.tensor_scalar(out, load(x).view(nl.int32), nl.bitwise_and, 0x7FFFFFFF)
+        return store(out.view(nl.float32))
+
+    same(run(body, -X), X)
+
+
+def test_slices_by_register() -> None:
+    def body(x: Any) -> Any:
+        tile, out = load(x), nl.zeros((32, 8), nl.float32)
+        nl.fori_loop(0, 8, lambda i: nisa.tensor_copy(out[:, nl.ds(i, 1)], tile[:, nl.ds(i, 1)]) and None)
+        return store(tile[:, nl.ds(nisa.register_alloc(2), 3)]), store(out)
+
+    part, copied = run(body, X)
+    same(part, X[:, 2:5])
+    same(copied, X)
+
+
 def test_shuffle_leaves_lanes_of_255() -> None:
     def body(x: Any) -> Any:
         out = nl.full((32, 8), 9.0, nl.float32)

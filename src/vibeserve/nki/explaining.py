@@ -10,9 +10,11 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import linecache
 import re
 import sys
 import tomllib
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -58,11 +60,11 @@ class _Inside(NamedTuple):
 def _inside(error: Exception) -> _Inside | None:
     frames = []
     lines = []
-    traceback = error.__traceback__
-    while traceback is not None:
-        frames.append(traceback.tb_frame)
-        lines.append(traceback.tb_lineno)
-        traceback = traceback.tb_next
+    at = error.__traceback__
+    while at is not None:
+        frames.append(at.tb_frame)
+        lines.append(at.tb_lineno)
+        at = at.tb_next
     while frames and (frames[-1].f_globals.get("__name__") or "").partition(".")[0] in _BENEATH:
         frames.pop()
     if not frames or not is_ours(frames[-1].f_code.co_filename) or frames[-1].f_code.co_name == "__getattr__":
@@ -197,8 +199,14 @@ def _misused(error: TypeError) -> KernelError | None:
 
     if found is None or not (found[1] in REGISTRY or found[1] in vars(language) or found[1] in vars(isa)):
         return None
+    if _is_the_kernels(error, found[1]):
+        return None
     if found[1] not in REGISTRY and found[1] not in vars(isa):
-        return KernelError(f"nl.{text}", code="B2-UNKNOWN-KW", rule=f"the parameters of nl.{found[1]}", place=place)
+        masked = found[2] == "mask"
+        return KernelError(
+            f"nl.{text}", code="B1-MASK" if masked else "B2-UNKNOWN-KW", rule=f"the parameters of nl.{found[1]}", place=place,
+            fix="slice the operands: slice(start, min(end, n))" if masked else "",
+        )  # fmt: skip
     removed = {
         "pred": ("B1-AFFINE-PRED", "pattern=, channel_multiplier=, offset= and cmp_op="),
         "mask": ("B1-MASK", "slice the operands: slice(start, min(end, n))"),
@@ -218,3 +226,20 @@ def _misused(error: TypeError) -> KernelError | None:
     known = REGISTRY[found[1]].params if found[1] in REGISTRY else inspect.signature(vars(isa)[found[1]]).parameters
     signature = f"{found[1]}({', '.join(known)})"
     return KernelError(f"nisa.{text}", code=code, rule=f"the parameters are {signature}", fix=fix, place=place)
+
+
+def _is_the_kernels(error: TypeError, name: str) -> bool:
+    """Whether `name`, called with wrong arguments, is a function of the kernel's own that happens to be called so."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None:
+        return False
+    frame = last.tb_frame
+    found = frame.f_locals.get(name, frame.f_globals.get(name))
+    code = getattr(found, "__code__", None)
+    if code is None or is_ours(code.co_filename):
+        return False
+    call = traceback.extract_tb(last)[-1]
+    written = linecache.getline(call.filename, call.lineno or 0)[call.colno or 0 :]
+    return written.startswith(name) or not written  # not "nl.name(...)"
