@@ -30,6 +30,18 @@ def test_no_request_breaks_the_server(case, server):
     case.call_and_validate(base_url=server.url, checks=CHECKS)
 
 
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_a_stream_is_as_the_document_says(path, server):
+    body = {"stream": True, "stream_options": {"include_usage": True}, "max_tokens": 3}
+    body |= {"prompt": "hello"} if path == "/v1/completions" else {"messages": [{"role": "user", "content": "hello"}]}
+    response = (
+        schema[path]["POST"]
+        .Case(body=body, media_type="application/json")
+        .call_and_validate(base_url=server.url, checks=CHECKS)
+    )
+    assert response.headers["content-type"][0].startswith("text/event-stream")
+
+
 @pytest.mark.slow
 @schema.parametrize()
 @settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))

@@ -105,6 +105,7 @@ def test_weights_are_no_part_of_it(bundle, tmp_path):
     made = reference_candidate(replace(bundle, reference=reference))
     assert sorted(str(path.relative_to(made)) for path in made.rglob("*") if path.is_file()) == [
         "candidate.toml",
+        "fake_server.py",
         "lib/part.py",
         "meta.json",
         "reference.py",

@@ -38,6 +38,12 @@ _MESSAGE = {
     "required": ["role", "content"],
     "properties": {"role": {"const": "assistant"}, "content": {"type": "string"}},
 }
+# Of a stream, the schema is that of each event.
+_EVENT = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {"data": {"type": "string", "description": "a chunk as JSON, or [DONE]"}},
+}
 _REFUSALS = {
     "400": "The request is wrong; `param` names the field.",
     "404": "The model is not served here.",
@@ -81,7 +87,7 @@ def _errors(*codes: str) -> dict[str, Any]:
 
 
 def _generation(request: str, answer: dict[str, Any], what: str) -> dict[str, Any]:
-    content = _json(answer) | {"text/event-stream": {"schema": {"type": "string"}}}
+    content = _json(answer) | {"text/event-stream": {"schema": _EVENT}}
     return {
         "post": {
             "operationId": request,
