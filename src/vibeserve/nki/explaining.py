@@ -93,7 +93,9 @@ def _judge(error: Exception, found: _Inside) -> Exception:
         if parameter in called.f_locals and parameter != "self"
     }
     text = ", ".join(f"{parameter}={value!r}" for parameter, value in given.items())
-    on_purpose = isinstance(error, TypeError) and Path(innermost.f_code.co_filename).name in _SAID_ON_PURPOSE
+    on_purpose = (
+        isinstance(error, TypeError | OverflowError) and Path(innermost.f_code.co_filename).name in _SAID_ON_PURPOSE
+    )
     if on_purpose or _calls_back(error, given):
         return KernelError(
             f"{name}: {error}", code="NKI-OPERAND", rule="arguments of the kinds that the function documents",
@@ -181,7 +183,10 @@ def _refused(parameter: str, value: Any, given: dict[str, Any]) -> str:
     return "" if fits(value) else text
 
 
-_NEEDED = {"dst", "src", "data", "x", "shape", "dtype", "stationary", "moving", "dim", "size", "body_fun"}
+_NEEDED = {
+    "dst", "src", "data", "x", "shape", "dtype", "stationary", "moving", "dim", "size", "body_fun", "start_dim", "end_dim",
+    "axis", "src_pattern", "dst_pattern",
+}  # fmt: skip
 
 
 def _misused(error: TypeError) -> KernelError | None:
@@ -195,6 +200,12 @@ def _misused(error: TypeError) -> KernelError | None:
             fix="nisa.tensor_tensor / nisa.tensor_scalar, or nl.add(x, y)", place=place,
         )  # fmt: skip
     found = _BINDING.match(text)
+    if text.startswith("NkiTensor.") and found is not None:
+        parameters = ", ".join(list(inspect.signature(getattr(NkiTensor, found[1])).parameters)[1:])
+        return KernelError(
+            f"tensor{text[len('NkiTensor') :]}", code="B2-UNKNOWN-KW", rule=f"the parameters are {found[1]}({parameters})",
+            place=place,
+        )  # fmt: skip
     from vibeserve.nki import isa, language
 
     if found is None or not (found[1] in REGISTRY or found[1] in vars(language) or found[1] in vars(isa)):

@@ -74,6 +74,7 @@ class Op:
 def show(op: Op, function: Callable[..., Any]) -> None:
     """Make `function` what calling `op` does, and its signature and text what a reader of `op` sees."""
     op.call = function
+    function.__qualname__ = op.name  # what Python's own errors about arguments call it
     op.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     op.__doc__ = function.__doc__
 

@@ -83,6 +83,8 @@ def reshape_strides(shape: tuple[int, ...], strides: tuple[int, ...], new: tuple
 def reshape_dim(tensor: NkiTensor, dim: int, shape: Any) -> NkiTensor:
     """See `NkiTensor.reshape_dim`."""
     dim = _dim(tensor, dim)
+    if isinstance(shape, int):
+        fail(tensor, f"reshape_dim({dim}, {shape!r})", rule="the sizes are a tuple, with one -1 at most")
     sizes = [int(size) for size in shape]
     size = tensor.shape[dim]
     if sizes.count(-1) == 1:

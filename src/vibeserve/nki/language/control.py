@@ -26,6 +26,10 @@ def _static_range(start: Any, stop: Any = None, step: Any = 1) -> range:
                 code="V6-LOOPARITH",
                 fix="nl.fori_loop or nl.dynamic_range",
             )
+        if bound is not None and not isinstance(bound, int | np.integer):
+            raise KernelError(f"loop bound {bound!r}", code="NKI-OPERAND", rule="bounds of an unrolled loop are ints")
+    if start is None or step is None:
+        raise KernelError("a loop bound of None", code="NKI-OPERAND", rule="bounds of an unrolled loop are ints")
     return range(start) if stop is None else range(start, stop, step)
 
 
@@ -159,6 +163,7 @@ def device_print(print_prefix: str, tensor: NkiTensor) -> None:
 def program_id(axis: int = 0) -> int:
     """This core's index in the launch grid along `axis`; 0 without a grid."""
     core = core_or_none()
+    (axis,) = _axes(axis)[:1] or (0,)
     if core is None:
         return 0
     return core.coordinates[axis] if -len(core.coordinates) <= axis < len(core.coordinates) else 0
@@ -169,9 +174,17 @@ def num_programs(axes: Any = 0) -> int:
     core = core_or_none()
     grid = core.session.grid if core is not None else ()
     total = 1
-    for axis in (axes,) if isinstance(axes, int) else axes:
+    for axis in _axes(axes):
         total *= grid[axis] if -len(grid) <= axis < len(grid) else 1
     return total
+
+
+def _axes(axes: Any) -> tuple[int, ...]:
+    """One axis or several as a tuple; a KernelError for anything else."""
+    found = axes if isinstance(axes, tuple | list) else (axes,)
+    if not all(isinstance(axis, int | np.integer) for axis in found):
+        raise KernelError(f"grid axis {axes!r}", code="NKI-OPERAND", rule="ints")
+    return tuple(found)
 
 
 def program_ndim() -> int:

@@ -332,12 +332,14 @@ def broadcast_to(x: Any, shape: Any, dtype: Any = None) -> NkiTensor:
 
 def expand_dims(x: NkiTensor, axis: int) -> NkiTensor:
     """A view with a size-1 dimension at `axis`."""
-    return x.expand_dim(axis)
+    if not isinstance(axis, int | np.integer):
+        raise KernelError(f"nl.expand_dims(axis={axis!r})", code="NKI-OPERAND", rule="an int")
+    return x.expand_dim(int(axis))
 
 
 def gather_flattened(data: Any, indices: Any, axis: int = 0, dtype: Any = None) -> NkiTensor:
     """out[p, j] = data[p, indices[p, j]] over flattened free dimensions."""
-    out = ndarray(_tile(indices, "gather_flattened").shape, data.dtype)
+    out = ndarray(_tile(indices, "gather_flattened").shape, _tile(data, "gather_flattened").dtype)
     isa.nc_n_gather(out, data, indices)
     if dtype is None:
         return out
@@ -353,8 +355,9 @@ def matmul(x: Any, y: Any, transpose_x: bool = False) -> NkiTensor:
         turned = transpose(left)
         left = ndarray(turned.shape, x.dtype)
         isa.tensor_copy(left, turned)
-    out = ndarray((left.size // left.shape[0], y.size // y.shape[0]), "float32", buffer=MemoryRegion.psum)
-    isa.nc_matmul(out, left, y)
+    right = _tile(y, "matmul")
+    out = ndarray((left.size // left.shape[0], right.size // right.shape[0]), "float32", buffer=MemoryRegion.psum)
+    isa.nc_matmul(out, left, right)
     return out
 
 
