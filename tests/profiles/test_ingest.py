@@ -105,7 +105,7 @@ def test_the_older_one_object_json(tmp_path, zipped):
         ("x.json", b'{"a": 1}', "JSON of no kind"),
         ("x.json", b"[]", "holds no kernel"),
         ("x.json", b"[" * 100_000, "is not JSON"),
-        ("x.json.gz", gzip.compress(b"{}")[:-6], "is damaged"),
+        ("x.json.gz", gzip.compress(b"{}", mtime=0)[:-6], "is damaged"),
         ("x.json", b'{"metadata": [{}], "instruction": [{"id": "x"}]}', "damaged"),
         ("x.json", b'{"metadata": [{}], "instruction": [5]}', "damaged"),
         ("x.csv", b"a,b\n1,2\n", "is not ncu's CSV"),
