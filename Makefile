@@ -45,7 +45,7 @@ fix: setup
 	$(BIN)/ruff format .
 
 test: setup setup-system lint
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -n 2 --dist loadfile -m "not slow"
 
 test-all: setup setup-system lint
 	$(PYTEST)
