@@ -36,12 +36,12 @@ def serve(
             raise cannot_write(Path(folder), error) from None
         note(f"starting {directory.name} …")
         with launch(directory, weights, log_dir=Path(folder), host=host, port=port or None) as server:
-            if json:
-                print_json({"url": server.url, "pid": server.pid, "ready_s": server.ready_s, "log": server.log})
-            else:
-                print(f"{server.url} is ready after {duration(server.ready_s, 3)}", flush=True)
-                note(f"its log is {server.log}; Ctrl-C ends it")
-            try:
+            try:  # from before it is announced: whoever reads that may end it at once
+                if json:
+                    print_json({"url": server.url, "pid": server.pid, "ready_s": server.ready_s, "log": server.log})
+                else:
+                    print(f"{server.url} is ready after {duration(server.ready_s, 3)}", flush=True)
+                    note(f"its log is {server.log}; Ctrl-C ends it")
                 while server.process.wait(1.0) is None:
                     pass
             except KeyboardInterrupt:
