@@ -49,3 +49,13 @@ def test_cli_starts_without_heavy_imports():
     loaded = out.split("LOADED", 1)[1]
     for heavy in ("torch", "numpy", "duckdb", "sympy", "transformers", "pyarrow", "scipy", "starlette"):
         assert f"'{heavy}'" not in loaded
+
+
+def test_ctrl_c_is_4_and_no_traceback(cli, monkeypatch):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vibeserve.search.lookup.find", interrupted)
+    monkeypatch.setattr("vibeserve.search.find", interrupted)
+    code, out, err = cli("resume", "latest")
+    assert (code, out, err.strip()) == (4, "", "interrupted")

@@ -18,6 +18,7 @@ from vibeserve.base.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, InputError, 
 from vibeserve.base.jsonio import dumps
 from vibeserve.cli.verbs import GROUPS, VERBS
 
+_TYPERS_INTERRUPTED = 130
 _SEED_FORM = ("--ref", "--acc-checker", "--bench")
 
 
@@ -104,6 +105,9 @@ def run(args: list[str]) -> int:
         args = [arg for arg in args if arg != "--debug"]
     try:
         result = command().main(args=args, prog_name="vibeserve", standalone_mode=False)
+        # Typer turns a KeyboardInterrupt into 130; of `nki run` that is the script's own code.
+        if result == _TYPERS_INTERRUPTED and args[:2] != ["nki", "run"]:
+            raise KeyboardInterrupt
         return result if isinstance(result, int) else 0
     except Exit as stop:
         return stop.exit_code
