@@ -42,6 +42,7 @@ class Peer:
     settings: dict[str, object] = field(default_factory=dict)
     bundle_reference: bool = False
     request_name: str = ""
+    says_done: bool = True
 
     @property
     def ours(self) -> bool:
