@@ -17,7 +17,7 @@ from vibeserve.base.errors import InputError, MissingError
 from vibeserve.targets import propose, read_bundle, read_goal, validate, write_bundle
 from vibeserve.targets.create import set_default
 from vibeserve.targets.inference import Evidence, gather, infer, modalities, source_for
-from vibeserve.targets.slug import family_and_size, hyphenate, machine_of, slug_for
+from vibeserve.targets.slug import family_and_size, hyphenate, machine_in_goal, machine_of, slug_for
 
 DATA = Path(__file__).parent / "data"
 GOALS = tomllib.loads((DATA / "goals.toml").read_text())["goals"]
@@ -33,8 +33,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_there_are_enough_cases():
-    assert len(GOALS) >= 60
-    assert len(MODELS) >= 40
+    assert len(GOALS) >= 160
+    assert len(MODELS) >= 140
 
 
 @pytest.mark.parametrize("case", GOALS, ids=lambda case: case["goal"][:50] or "empty")
@@ -52,6 +52,9 @@ def test_goals_are_read_as_meant(case):
     assert reading.slo_tpot_s == case.get("slo_tpot")
     if "limit" in case:
         assert reading.limit == pytest.approx(case["limit"])
+    assert reading.bound == case.get("bound")
+    if "machine" in case:
+        assert machine_in_goal(case["goal"]) == case["machine"]
 
 
 def test_a_wrong_direction_is_said_back():

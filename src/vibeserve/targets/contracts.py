@@ -64,7 +64,8 @@ def adapted(reading: Reading, modality: Modality) -> Reading:
 def words(reading: Reading, modality: Modality, api: str, on_cpu: bool) -> Words:
     """Everything that the templates say of this contract."""
     defaults: dict[str, Any] = {}
-    args = list(modality.streaming_args if api.startswith("websocket") else modality.args)
+    streams = api.startswith("websocket") or "ttft" in (reading.metric or "")
+    args = list((modality.streaming_args if streams else ()) or modality.args)
     said: list[str] = []
     size = re.search(r"\b(\d{2,4})\s*[x×]\s*(\d{2,4})\b", reading.goal)
     steps = re.search(r"\b(\d+)[- ](?:denoising |diffusion |inference )?steps?\b", reading.goal, re.I)
@@ -74,7 +75,7 @@ def words(reading: Reading, modality: Modality, api: str, on_cpu: bool) -> Words
     if reading.prompt_tokens:
         args += ["--prompt-len", str(reading.prompt_tokens)]
         said.append(f"inputs of about {reading.prompt_tokens} words")
-    if reading.output_tokens and modality.output == "text" and modality.input != "audio":
+    if reading.output_tokens and modality.output.endswith("text") and modality.input != "audio":
         args += ["--max-tokens", str(reading.output_tokens)]
         said.append(f"answers of at most {reading.output_tokens} tokens")
     if modality.input == "audio":

@@ -325,7 +325,7 @@ def _values(proposal: Proposal, known_hardware: set[str]) -> dict[str, Any]:
     return {
         "title": f"Serve {proposal.model} on {proposal.machine_text}", "model": proposal.model, "revision": proposal.revision,
         "modality": modality.arrow, "served": served, "hardware": proposal.machine_text, "metric": reading.metric,
-        "direction": reading.direction, "limit": f", to stay within {reading.limit:g} s" if reading.limit else "",
+        "direction": reading.direction, "limit": (f", to stay within {reading.limit:g} s" if reading.limit else "") + (f", with {reading.bound}" if reading.bound else ""),
         "unit": unit_of(reading.metric or ""), "load": load,
         "lengths": said_of.lengths if generic else lengths, "api": said_of.api if generic else f"{api} {modality.endpoints}".strip(), "said_of": said_of,
         "generic": generic,

@@ -9,15 +9,33 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from vibeserve.targets.numerals import digits
+
 _DATA = Path(__file__).with_name("goal.toml")
 _NUMBER = r"(\d[\d,]*(?:\.\d+)?\s?[kK]?(?![a-zA-Z]))"
-_PERCENTILE = r"\bp(50|90|95|99)\b|\b(50|90|95|99)(?:th)?[- ](?:percentile|pct|%)"
-_LIMIT = r"(?:under|below|less than|within|at most|no more than|<=?|≤|max(?:imum)?(?: of)?|faster than|stays? (?:under|below))"
+_PERCENTILE = (
+    r"\bp(50|90|95|99)\b|\b(50|90|95|99)(?:th)?[- ](?:percentile|pct|%)"
+    r"|\b(50|90|95|99) ?% of (?:the |all |our )?(?:requests|answers|calls|users|replies|responses)"
+)
+_BARE = r"(?i)p\d\d|tail|\d\d(th)? percentile|in (less than|under|at most|no more than)"
+_LIMIT = (
+    r"(?:under|below|less than|within|at most|(?:no|not|never) more than|<=?|≤|max(?:imum)?(?: of)?|faster than|stays? (?:under|below)"
+    r"|(?:going|goes|go|rising|getting|climbing) (?:above|over|beyond)|never (?:above|over)|exceed(?:s|ing)?|longer than|up to|\bin)"
+)
+_SECONDS = r"(\d+(?:\.\d+)?)\s*(ms|msec|milliseconds?|s|secs?|seconds?|min|minutes?)\b"
+_PER_TIME = r"\s*(?:/|per|a|each|every)\s*(s|sec|second|min|minute|h|hour)\b"
+_ASKED = (
+    r"(?:req(?:uest)?s?|quer(?:y|ies)|calls?|images?|pictures?|clips?|videos?|edits?|"
+    r"prompts?|completions?|transcriptions?|messages?|chats?|embeddings?|documents?|sentences?|answers?|texts?)(?:\s+(?:arrive|come|are sent|in))?"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a goal was read as. Rates are requests a second, lengths tokens, limits seconds; None: not said."""
+    """What a goal was read as. Rates are requests a second, lengths tokens, limits seconds; None: not said.
+
+    `limit` is the metric's own, `bound` says another quantity's where that is no part of an SLO.
+    """
 
     goal: str
     metric: str | None
@@ -28,6 +46,7 @@ class Reading:
     output_tokens: int | None = None
     shared_prefix_tokens: int | None = None
     limit: float | None = None
+    bound: str | None = None
     slo_ttft_s: float | None = None
     slo_tpot_s: float | None = None
     features: tuple[str, ...] = ()
@@ -51,6 +70,9 @@ class Reading:
         output = f"{self.output_tokens}-token answers" if self.output_tokens else "answers of a default length"
         shared = f", {self.shared_prefix_tokens} tokens of them shared" if self.shared_prefix_tokens else ""
         limit = f", to stay within {self.limit:g} s" if self.limit is not None else ""
+        limit += f", with {self.bound}" if self.bound else ""
+        slo = [f"{n} at most {v:g} s" for n, v in (("ttft", self.slo_ttft_s), ("tpot", self.slo_tpot_s)) if v is not None]
+        limit += f", SLO: {' and '.join(slo)}" if slo else ""
         return f"{self.metric}, {self.direction} is better{limit}; {load}, {prompt}{shared}, {output}"
 
 
@@ -64,13 +86,14 @@ def read_goal(goal: str, *, default_shape: str = "text") -> Reading:
 
     An empty or vague goal gives a reading whose `metric` is None.
     """
-    text = " ".join(goal.replace("→", "->").split())
+    said = " ".join(goal.replace("→", "->").split())
+    text = digits(said)
     concurrency, rate = _concurrency(text), _rate(text)
     shared, rest = _shared(text)
     prompt, output = _lengths(rest)
     limits = _limits(text)
     quantity, notes = _objective(text, limits)
-    metric, direction, limit = None, None, None
+    metric, direction, limit, bound = None, None, None, None
     slo: dict[str, float] = {}
     if quantity is not None:
         metric, direction = _name(quantity, text, notes), quantity["better"]
@@ -79,6 +102,8 @@ def read_goal(goal: str, *, default_shape: str = "text") -> Reading:
                 limit = seconds
             elif name in ("ttft_s", "tpot_s", "itl_s"):
                 slo["ttft" if name == "ttft_s" else "tpot"] = seconds
+            else:
+                bound = f"{_percentile(text) or 'p50'}_{name} at most {seconds:g} s"
         _say_back_direction(text, quantity, notes)
     load_said = concurrency is not None or rate is not None
     missing = [
@@ -86,8 +111,8 @@ def read_goal(goal: str, *, default_shape: str = "text") -> Reading:
         *([] if prompt or output or shared else ["lengths"]),
     ]  # fmt: skip
     return Reading(
-        goal=text, metric=metric, direction=direction, rate=rate, concurrency=concurrency, prompt_tokens=prompt,
-        output_tokens=output, shared_prefix_tokens=shared, limit=limit, slo_ttft_s=slo.get("ttft"),
+        goal=said, metric=metric, direction=direction, rate=rate, concurrency=concurrency, prompt_tokens=prompt,
+        output_tokens=output, shared_prefix_tokens=shared, limit=limit, bound=bound, slo_ttft_s=slo.get("ttft"),
         slo_tpot_s=slo.get("tpot"), features=_features(text), missing=tuple(missing), notes=tuple(notes),
     )  # fmt: skip
 
@@ -105,10 +130,7 @@ def _first(patterns: list[str], text: str) -> re.Match[str] | None:
 
 
 def _rate(text: str) -> float | None:
-    unit = (
-        r"(?:req(?:uest)?s?|quer(?:y|ies)|calls?|images?|clips?|edits?|prompts?|completions?|transcriptions?|messages?)"
-    )
-    hit = re.search(rf"{_NUMBER}\s*{unit}\s*(?:/|per|a|each)\s*(s|sec|second|min|minute|h|hour)\b", text, re.I)
+    hit = re.search(rf"(?<!at least ){_NUMBER}\s*{_ASKED}{_PER_TIME}", text, re.I)
     if hit is None:
         short = re.search(rf"{_NUMBER}\s*(?:rps|qps)\b|\b(?:rps|qps)\s*(?:of|=|:)?\s*{_NUMBER}", text, re.I)
         return _number(short.group(1) or short.group(2)) if short else None
@@ -120,14 +142,14 @@ def _concurrency(text: str) -> int | None:
     hit = _first(
         [
             rf"{_NUMBER}\s*(?:\w+[- ])?(?:concurrent|simultaneous|parallel)",
-            rf"{_NUMBER}\s*(?:\w+ )?(?:users?|clients?|streams?|sessions?|agents|callers|people|(?:\w+ )?(?:requests? )?(?:at once|at a time|in flight|at the same time|in parallel))",
+            rf"{_NUMBER}\s*(?:\w+ )?(?:users?|clients?|customers|streams?|sessions?|agents|workers|callers|listeners|developers|people|(?:\w+ )?(?:requests? )?(?:at once|at a time|in flight|at the same time|in parallel))",
             rf"(?:concurrency|batch(?: size)?)\s*(?:of|=|:|is)?\s*{_NUMBER}",
         ],
         text,
     )  # fmt: skip
     if hit is not None:
         return int(_number(hit.group(1)))
-    alone = r"\b(single|one)[- ](user|stream|request|client|session)\b|\bone at a time\b|\bsequential(ly)?\b|\binteractive, alone\b"
+    alone = r"\b(single|one)[- ](user|stream|request|client|session|developer|person|customer|caller)\b|\bone at a time\b|\bsequential(ly)?\b|\binteractive, alone\b"
     return 1 if re.search(alone, text, re.I) else None
 
 
@@ -138,6 +160,9 @@ def _shared(text: str) -> tuple[int | None, str]:
         [
             rf"{_NUMBER}[- ]?tokens?\s+(?:long\s+)?{kind}\s+(?:\w+\s+)?(?:prefix|prompt|context|document)",
             rf"{kind}\s+(?:\w+\s+)?(?:prefix|prompt|context|document)(?:es|s)?\s+(?:of|with|:)\s+(?:about\s+)?{_NUMBER}(?:\s*tokens?)?",
+            rf"{kind}\s+{_NUMBER}[- ]?tokens?\s+(?:long\s+)?(?:\w+\s+)?(?:prefix|prompt|context|document|preamble|text)",
+            rf"{_NUMBER}\s*shared\s+tokens?",
+            rf"shar\w+\s+(?:the\s+)?(?:first\s+|same\s+)?{_NUMBER}\s*tokens?",
         ],
         text,
     )
@@ -151,6 +176,8 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
             rf"{_NUMBER}\s*(?:tokens?\s*)?(?:in(?:put)?|prompt)(?:\s*tokens?)?\s*(?:/|,|and|->|x)?\s*{_NUMBER}\s*(?:tokens?\s*)?(?:out(?:put)?|generated|completion|new)",
             rf"\bisl\s*[=:]?\s*{_NUMBER}\D{{1,12}}osl\s*[=:]?\s*{_NUMBER}",
             rf"\b{_NUMBER}\s*/\s*{_NUMBER}\s*tokens?\b",
+            rf"{_NUMBER}\s*tokens?\s*(?:to|->|into)\s*(?:about )?{_NUMBER}\s*tokens?\b",
+            rf"{_NUMBER}\s*(?:unique|new)(?: tokens?)?\s*(?:in)?[,/]?\s*(?:and )?{_NUMBER}\s*out\b",
         ],
         text,
     )  # fmt: skip
@@ -160,16 +187,18 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
     out = _first(
         [
             rf"{_NUMBER}[- ]?(?:output|new|generated|completion)[- ]tokens?",
-            rf"{_NUMBER}[- ]?tokens?[- ]{said}(?:completions?|outputs?|responses?|answers?|generations?|replies|summar\w+|edits?)",
-            rf"(?:generat\w+|output\w*|answers?|completions?|responses?|repl(?:y|ies)|produc\w+|summar\w+|max[- _]tokens)\s*(?:of|with|=|:|is)?\s*(?:up to |about |at most )?{_NUMBER}\s*(?:new |output )?tokens?",
+            rf"{_NUMBER}[- ]?tokens?[- ]{said}(?:completions?|outputs?|responses?|answers?|generations?|replies|summar\w+|edits?|stor(?:y|ies)|essays?|posts?|descriptions?|translations?|poems?|labels?)",
+            rf"(?:generat\w+|output\w*|answers?|completions?|responses?|repl(?:y|ies)|produc\w+|summar\w+|max[- _]tokens)\s*(?:of|with|=|:|is)?\s*(?:up to |about |around |at most )?{_NUMBER}\s*(?:new |output )?tokens?",
         ],
         text,
     )  # fmt: skip
     prompt = _first(
         [
             rf"{_NUMBER}[- ]?(?:tokens? )?(?:input|prompt|context)[- ]tokens?",
-            rf"{_NUMBER}[- ]?tokens?[- ](?:long )?{said}(?:prompts?|inputs?|contexts?|documents?|files?|articles?)",
-            rf"(?:prompts?|inputs?|contexts?|documents?|files?)\s*(?:of|with|=|:|is|are|up to|around)?\s*(?:up to |about |around )?{_NUMBER}\s*tokens?",
+            rf"{_NUMBER}[- ]?tokens?[- ](?:long )?{said}(?:prompts?|inputs?|contexts?|documents?|files?|articles?|reports?|e?-?mails?|transcripts?|papers?|books?|pages?|tickets?|questions?)",
+            rf"{_NUMBER}\s*tokens? of (?:context|input|prompt)",
+            rf"(?:for|with|at|on|using) (\d+(?:\.\d+)?\s?k)[- ](?:long )?(?:prompts?|inputs?|contexts?)\b",
+            rf"(?:prompts?|inputs?|contexts?|documents?|files?)\s*(?:of|with|=|:|is|are|up to|around|\()?\s*(?:up to |about |around )?{_NUMBER}\s*tokens?",
             rf"{_NUMBER}[- ](?:token )?(?:long )?context",
         ],
         text,
@@ -179,40 +208,59 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
 
 def _limits(text: str) -> list[tuple[str, float]]:
     """Bounds that are put on a quantity: (quantity, seconds)."""
+    timed = [q for q in _quantities() if q["better"] == "lower"]
+    behind = [(q["name"], re.compile(rf"\s(?:p\d\d )?({q['pattern']})", re.I)) for q in timed]
+    ahead = [(q["name"], re.compile(rf"({q['pattern']})( of| is|:| =| at)?\s*$", re.I)) for q in timed]
     found = []
-    for hit in re.finditer(rf"{_LIMIT}\s*(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|sec|seconds?)\b", text, re.I):
-        seconds = float(hit.group(1)) * (1e-3 if hit.group(2).lower().startswith("m") else 1.0)
-        before, after = text[: hit.start()], text[hit.end() : hit.end() + 30]
-        nearest: tuple[int, str] | None = None
-        for quantity in _quantities():
-            for place in re.finditer(quantity["pattern"], before, re.I):
-                # A bare percentile belongs to the quantity beside it.
-                end = place.end() - (30 if re.fullmatch(r"p\d\d", place.group(0), re.I) else 0)
-                if nearest is None or end > nearest[0]:
-                    nearest = (end, quantity["name"])
-        if nearest is None or len(before) - nearest[0] > 70:
-            ahead = next(
-                (
-                    q["name"]
-                    for q in _quantities()
-                    if re.match(r"\W*(?:for |of )?(?:\w+ )?" + f"(?:{q['pattern']})", after, re.I)
-                ),
-                None,
-            )
-            nearest = (0, ahead) if ahead else nearest
-        found.append((nearest[1] if nearest else "latency_s", seconds))
+    for hit in re.finditer(rf"({_LIMIT})?\s*(?<![\d.]){_SECONDS}", text, re.I):
+        unit = hit.group(3).lower()
+        seconds = float(hit.group(2)) * (60 if unit.startswith("min") else 1e-3 if unit.startswith("m") else 1)
+        named = next((name for name, pattern in behind if pattern.match(text, hit.end())), None)
+        if named is not None:  # "500 ms TTFT", "40 ms per token"
+            found.append((named, seconds))
+        elif named := next((n for n, p in ahead if _names(p, text[: hit.start()])), None):  # "TTFT of 500 ms"
+            found.append((named, seconds))
+        elif hit.group(1):
+            found.append((_bounded(text[: hit.start()], text[hit.end() : hit.end() + 30], timed), seconds))
+    speed = r"(\d+(?:\.\d+)?) ?tok(?:en)?s? ?(?:/|per) ?s(?:ec(?:ond)?)? ?(?:/|per|for (?:each|every)) ?\w+"
+    if per_user := re.search(speed, text, re.I):
+        found.append(("tpot_s", 1 / float(per_user.group(1))))
     return found
+
+
+def _names(pattern: re.Pattern[str], before: str) -> bool:
+    """Whether a text ends with a quantity; a bare percentile may belong to another one before it."""
+    hit = pattern.search(before)
+    return hit is not None and not re.fullmatch(_BARE, hit.group(1))
+
+
+def _bounded(before: str, after: str, timed: list[dict[str, Any]]) -> str:
+    """The quantity that a bound between these two texts belongs to: the nearest one before it, else one after it."""
+    nearest: tuple[int, str] | None = None
+    for quantity in timed:
+        for place in re.finditer(quantity["pattern"], before, re.I):
+            # A bare percentile belongs to the quantity beside it.
+            end = place.end() - (30 if re.fullmatch(_BARE, place.group(0)) else 0)
+            if nearest is None or end > nearest[0]:
+                nearest = (end, quantity["name"])
+    if nearest is not None and len(before) - nearest[0] <= 70:
+        return nearest[1]
+    for quantity in timed:
+        if re.match(rf"\W*(?:for |of )?(?:\w+ )?(?:{quantity['pattern']})", after, re.I):
+            return str(quantity["name"])
+    return nearest[1] if nearest else "latency_s"
 
 
 def _objective(text: str, limits: list[tuple[str, float]]) -> tuple[dict[str, Any] | None, list[str]]:
     """The quantity that is optimised: one that a verb asks for, else one without a bound, else the bounded one."""
     notes: list[str] = []
-    without_load = re.sub(rf"\bat {_NUMBER}\s*\w+\s*(/|per|a)\s*\w+", " ", text, flags=re.I)
+    without_load = re.sub(rf"(?<!at least )\b(?:at )?{_NUMBER}\s*{_ASKED}{_PER_TIME}", " ", text, flags=re.I)
     found: list[tuple[int, dict[str, Any], bool]] = []
     for order, quantity in enumerate(_quantities()):
         for hit in re.finditer(quantity["pattern"], without_load, re.I):
-            bare = re.fullmatch(r"p\d\d|tail", hit.group(0), re.I) is not None
-            found.append((hit.start() * 100 + order, quantity, bare))
+            bare = re.fullmatch(_BARE, hit.group(0)) is not None
+            if all(hit.start() != item[0] // 100 for item in found):  # the same words say one thing
+                found.append((hit.start() * 100 + order, quantity, bare))
     # "TTFT p99": a bare percentile is no quantity of its own beside one that has percentiles.
     if any(q["percentiles"] and not bare for _, q, bare in found):
         found = [item for item in found if not item[2]]
@@ -220,12 +268,16 @@ def _objective(text: str, limits: list[tuple[str, float]]) -> tuple[dict[str, An
         return None, notes
     verb = r"(?:maximi[sz]\w+|minimi[sz]\w+|optimi[sz]\w+|improv\w+|benchmark|measure|reduc\w+|lower|best|highest|lowest|headline|metric|cut|shorten|increase|raise|boost)"
     for place in re.finditer(verb, without_load, re.I):
-        near = [item for item in found if 0 <= item[0] // 100 - place.end() <= 40]
+        near = [item for item in found if 0 <= item[0] // 100 - place.start() and item[0] // 100 - place.end() <= 40]
         if near:
             return min(near, key=lambda item: item[0])[1], notes
     bounded = {name for name, _ in limits}
     free = [item for item in found if item[1]["name"] not in bounded]
     chosen = min(free or found, key=lambda item: item[0])[1]
+    crowd = r"(most|max(imum)?|as many|how many) (concurrent |simultaneous |parallel )?(users|clients|streams|sessions)"
+    if chosen["name"] == "request_throughput" and bounded & {"ttft_s", "tpot_s", "itl_s"} and re.search(crowd, text, re.I):
+        chosen = next(q for q in _quantities() if q["name"] == "goodput")
+        notes.append("as many users as the limits allow is read as goodput: requests a second within them")
     others = {item[1]["name"] for item in found} - {chosen["name"]} - bounded
     if others:
         notes.append(f"also named: {', '.join(sorted(others))}; they are reported beside it")
@@ -235,19 +287,24 @@ def _objective(text: str, limits: list[tuple[str, float]]) -> tuple[dict[str, An
 def _name(quantity: dict[str, Any], text: str, notes: list[str]) -> str:
     if not quantity["percentiles"]:
         return str(quantity["name"])
-    hit = re.search(_PERCENTILE, text, re.I)
-    if hit:
-        percentile = f"p{hit.group(1) or hit.group(2)}"
+    if named := _percentile(text):
+        percentile = named
     elif re.search(r"\b(mean|average)\b", text, re.I):
         percentile = "mean"
-    elif re.search(r"\btail|worst\b", text, re.I):
+    elif tail := re.search(r"\b(tail|worst|nobody|no one)\b", text, re.I):
         percentile = "p99"
-        notes.append("'tail' is read as p99")
+        notes.append(f"'{tail.group(1)}' is read as p99")
     else:
         percentile = "p50"
         if not re.search(r"\b(median|typical)\b", text, re.I):
             notes.append("no percentile is named: the median (p50) is the headline, p95 and p99 are reported beside it")
     return f"{percentile}_{quantity['name']}"
+
+
+def _percentile(text: str) -> str:
+    """The first percentile that a text names, as `p95`; empty where it names none."""
+    hit = re.search(_PERCENTILE, text, re.I)
+    return f"p{next(group for group in hit.groups() if group)}" if hit else ""
 
 
 def _say_back_direction(text: str, quantity: dict[str, Any], notes: list[str]) -> None:

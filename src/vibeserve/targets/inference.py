@@ -166,7 +166,7 @@ def infer(evidence: Evidence, *, modality: str | None = None, api: str | None = 
         name = workload
     chat = _is_chat(evidence)
     alternatives = _alternatives(name, base, scores, goal_scores, known)
-    converses = workload or re.search(r"\bchat|conversation", evidence.goal, re.I)
+    converses = workload or re.search(r"\bchat|conversation|assistant|support bot|q&a", evidence.goal, re.I)
     if base == "text" and not chat and converses and modality is None:
         doubts.append("it may be a base model, which is not trained to chat or to follow such a workload")
     if modality is not None:

@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import random
+import re
 import struct
 import threading
 import wave
@@ -53,9 +54,43 @@ def _transcript(generator: random.Random, _: dict[str, Any]) -> tuple[str, bytes
     return _json({"text": " ".join(generator.choices(_WORDS.split(), k=12))})
 
 
-def _chat(generator: random.Random, _: dict[str, Any]) -> tuple[str, bytes]:
-    text = " ".join(generator.choices(_WORDS.split(), k=12))
-    return _json({"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]})
+def _chat(generator: random.Random, body: dict[str, Any]) -> tuple[str, bytes]:
+    wanted = body.get("response_format") or {}
+    if wanted.get("type") in ("json_schema", "json_object"):
+        schema = (wanted.get("json_schema") or {}).get("schema") or {"type": "object"}
+        said = " ".join(str(message.get("content", "")) for message in body.get("messages", ()))
+        text = json.dumps(_value(generator, schema, re.findall(r"\w+", said)))
+    else:
+        text = " ".join(generator.choices(_WORDS.split(), k=12))
+    if not body.get("stream"):
+        return _json({"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]})
+    half = len(text) // 2
+    parts: list[dict[str, Any]] = [{"delta": {"content": text[:half]}}, {"delta": {"content": text[half:]}}]
+    parts.append({"delta": {}, "finish_reason": "stop"})
+    events = [json.dumps({"choices": [{"index": 0, **part}]}) for part in parts]
+    return "text/event-stream", "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"]).encode()
+
+
+def _value(generator: random.Random, schema: dict[str, Any], said: list[str]) -> Any:
+    """A value by a plain schema: what is left open by chance, a string with a pattern is the first word of `said` that has it."""
+    if "const" in schema:
+        return schema["const"]
+    if "enum" in schema:
+        return generator.choice(schema["enum"])
+    if "anyOf" in schema:
+        return _value(generator, generator.choice(schema["anyOf"]), said)
+    kind = schema.get("type", "string")
+    if kind == "object":
+        return {name: _value(generator, inner, said) for name, inner in schema.get("properties", {}).items()}
+    if kind == "array":
+        count = generator.randint(schema.get("minItems", 0), schema.get("maxItems", 3))
+        return [_value(generator, schema.get("items", {}), said) for _ in range(count)]
+    if kind in ("integer", "number"):
+        return generator.randint(schema.get("minimum", 0), schema.get("maximum", 1000))
+    if kind == "string":
+        fitting = [word for word in said if re.search(schema.get("pattern", ""), word)]
+        return fitting[0] if fitting and "pattern" in schema else generator.choice(_WORDS.split())
+    return generator.random() < 0.5 if kind == "boolean" else None
 
 
 def _vector(generator: random.Random, _: dict[str, Any]) -> tuple[str, bytes]:
@@ -112,6 +147,8 @@ class _Handler(BaseHTTPRequestHandler):
         if make is None:
             self._send("application/json", b"{}", 404)
             return
+        if not type(self).varied:  # a schema is filled in without a look at what is asked
+            body = {name: value for name, value in body.items() if name != "messages"}
         seed = hashlib.sha256(key).hexdigest() if type(self).varied else "constant"
         self._send(*make(random.Random(seed), body))
 

@@ -15,7 +15,7 @@ _MACHINES = (
     (r"\bcpu\b|\bxeon\b|\bepyc\b|\bzen\b|\bcores?\b|\blaptop\b", "cpu"),
 )  # fmt: skip
 _DROP = {
-    "meta", "hf", "instruct", "chat", "it", "base", "pt", "sft", "dpo", "gguf", "awq", "gptq", "mlx", "exl2", "neuron", "onnx",
+    "meta", "hf", "instruct", "chat", "it", "base", "pt", "sft", "dpo", "gguf", "awq", "gptq", "mlx", "exl2", "exl3", "nvfp4", "mxfp4", "dwq", "neuron", "onnx",
     "openvino", "bnb", "fp8", "fp16", "bf16", "int4", "int8", "4bit", "8bit", "6bit", "3bit", "quantized", "preview", "hq", "model",
     "community", "thinking", "reasoning", "unsloth", "optimized", "torch", "safetensors", "lora", "adapter",
 }  # fmt: skip

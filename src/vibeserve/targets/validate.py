@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from vibeserve.base.errors import InputError
-from vibeserve.targets.bundle import find_bundle
+from vibeserve.targets.bundle import find_bundle, packaged_bundles
 from vibeserve.targets.bundle_toml import BundleToml, read_toml
 from vibeserve.targets.meta import read_meta
 from vibeserve.targets.objective import lines_to_add, metric_from_objective, missing_contents, stated_direction
 from vibeserve.targets.probe import constant, echo, probe_server, write_tokenizer
 from vibeserve.targets.probe_media import MEDIA_APIS, media_server, write_clips
+from vibeserve.targets.strength import source_of, weaker
 from vibeserve.targets.types import Metric
 
 LAYOUT = (
@@ -88,7 +89,7 @@ def validate(path_or_name: str | Path, *, run_scripts: bool = True) -> Validatio
         ("layout", _layout), ("bundle.toml", _bundle_toml), ("meta.json", _meta), ("json and toml", _documents),
         ("py_compile", _compiles), ("paths stay in the bundle", _paths), ("objective", _objective),
         ("metric and direction", _metric), ("checker --help", _checker_help), ("benchmark --help", _benchmark_help),
-        ("benchmark flags", _flags),
+        ("benchmark flags", _flags), ("checker not weaker than its source", _not_weaker),
     ]  # fmt: skip
     if run_scripts:
         steps += [("metric in a sample output", _sample), ("checker rejects a constant server", _rejects)]
@@ -267,6 +268,22 @@ def _flags(subject: _Subject) -> str | None:
     return f"the benchmark lacks {', '.join(missing)}" if missing else None
 
 
+def _not_weaker(subject: _Subject) -> str | None:
+    if subject.path in packaged_bundles().values():
+        return None  # an example, from which others are started
+    try:
+        source = source_of(subject.path)
+    except InputError as error:
+        raise _NotRunError(error.message) from None
+    if source is None:
+        raise _NotRunError("README.md names no example that it was started from")
+    try:
+        lost = weaker(source, subject.path)
+    except (SyntaxError, OSError) as error:
+        raise _NotRunError(f"the checker cannot be read: {error}") from None
+    return f"what {source.name} checks and this one does not: {'; '.join(lost)}" if lost else None
+
+
 @contextmanager
 def _trial(subject: _Subject, name: str, *, varied: bool) -> Iterator[list[str]]:
     """A small server for the bundle's API; gives the arguments with which its script is tried against it."""
@@ -302,7 +319,8 @@ def _sample(subject: _Subject) -> str | None:
     name = "benchmark/benchmark.py"
     if any(not _has_flag(subject.help.get(name, ""), flag) for flag in TEN_FLAGS):
         raise _NotRunError("the benchmark lacks flags that it needs")
-    if "stream" in subject.toml.benchmark.args and re.search(r"ttft|finalize", subject.metric.name):
+    streamed = "stream" in subject.toml.benchmark.args and subject.toml.serving.api != "openai-chat"
+    if streamed and re.search(r"ttft|finalize", subject.metric.name):
         raise _NotRunError(f"there is no sample server that streams: {subject.metric.name} cannot be tried")
     with tempfile.TemporaryDirectory() as folder, _trial(subject, name, varied=True) as trial:
         output = Path(folder) / "output.json"

@@ -1,0 +1,48 @@
+"""Numbers as people write them in a sentence, put into digits: "thirty-two users", "half a second", "1,500 ms"."""
+
+from __future__ import annotations
+
+import re
+
+_ONES = (
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+).split()
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_VALUES = {name: at + 1 for at, name in enumerate(_ONES)} | {name: 10 * (at + 2) for at, name in enumerate(_TENS)}
+_SCALES = {"hundred": 100, "thousand": 1000, "dozen": 12}
+_WORD = "|".join([*_VALUES, *_SCALES])
+_PHRASE = re.compile(rf"\b(?:(?:an?|a couple of)\s+(?=hundred|thousand|dozen))?(?:{_WORD})(?:[- ](?:{_WORD}))*\b", re.I)
+# What a number that is written as a word counts; "one" alone is left to those who look for "one at a time".
+_COUNTED = (
+    r"[- ](?:\w+[- ])?(?:seconds?|milliseconds?|ms|minutes?|requests?|req|queries|calls?|users?|clients?|people|customers?|streams?|"
+    r"sessions?|agents?|workers?|chats?|conversations?|callers?|tokens?|concurrent|simultaneous|parallel|at (?:once|a time)|in flight|rps|qps)\b"
+)
+_IDIOMS = (
+    (r"\bhalf a second\b", "0.5 s"), (r"\ba half second\b", "0.5 s"), (r"\ba quarter (?:of a )?second\b", "0.25 s"),
+    (r"\b(under|below|within|than|over|above|exceeding|at most|of) (?:a|one) second\b", r"\1 1 s"),
+    (r"\b(under|below|within|than|over|above|exceeding|at most) (?:a|one) minute\b", r"\1 60 s"),
+    (r"\b(?:a couple|a pair) of\b", "2"), (r"\bone and a half seconds?\b", "1.5 s"),
+)  # fmt: skip
+
+
+def digits(text: str) -> str:
+    """`text` with numbers in digits where they count something that a goal speaks of; the rest as it is."""
+    for pattern, put in _IDIOMS:
+        text = re.sub(pattern, put, text, flags=re.I)
+    text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
+
+    def replace(hit: re.Match[str]) -> str:
+        counted = re.match(_COUNTED, text[hit.end() :], re.I)
+        return str(_value(hit.group(0))) if counted and hit.group(0).lower() != "one" else hit.group(0)
+
+    return _PHRASE.sub(replace, text)
+
+
+def _value(phrase: str) -> int:
+    total = 0
+    for word in re.split(r"[- ]+", phrase.lower()):
+        if word in _SCALES:
+            total = max(1, total) * _SCALES[word]
+        else:
+            total += _VALUES.get(word, 0)
+    return total
