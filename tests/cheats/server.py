@@ -1,62 +1,51 @@
-"""A language model so small that an answer takes milliseconds, and an OpenAI-compatible server that computes with it.
-
-The model is recurrent: the state takes in one character after the other, prompt and answer alike, and the next character
-is the argmax over the state. Nothing about an answer is known before all characters ahead of it were taken in.
-"""
+"""An OpenAI-compatible server that truly computes with a tiny Llama; each method is a place where one may do otherwise."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import threading
 import time
+import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import numpy as np
+from .llama import END, MODEL
 
-WIDTH, LETTERS, FIRST = 48, 95, 32
-
-
-class Model:
-    """Weights drawn from a seed, float32; `bits` rounds them to so few."""
-
-    def __init__(self, seed: int = 1, bits: int | None = None, wide: bool = False):
-        draw = np.random.default_rng(seed)
-        kind = np.float64 if wide else np.float32
-        self.mix = (draw.standard_normal((WIDTH, WIDTH)) * 3.0 / WIDTH**0.5).astype(kind)
-        self.embed = draw.standard_normal((LETTERS, WIDTH)).astype(kind)
-        self.head = draw.standard_normal((LETTERS, WIDTH)).astype(kind)
-        if bits is not None:
-            self.mix, self.embed, self.head = (_rounded(each, bits) for each in (self.mix, self.embed, self.head))
-
-    def read(self, text: str, state: Any = None) -> Any:
-        """The state after `text`."""
-        state = np.zeros(WIDTH, self.mix.dtype) if state is None else state
-        for letter in text:
-            state = np.tanh(self.mix @ state + self.embed[min(max(ord(letter) - FIRST, 0), LETTERS - 1)])
-        return state
-
-    def tokens(self, prompt: str, count: int, state: Any = None) -> Iterator[tuple[int, str]]:
-        """Greedy tokens, one at a time: (id, text)."""
-        state = self.read(prompt) if state is None else state
-        for _ in range(count):
-            number = int(np.argmax(self.head @ state))
-            yield number, chr(FIRST + number)
-            state = self.read(chr(FIRST + number), state)
+Tokens = Iterator[tuple[int, str]]
 
 
-def _rounded(weights: Any, bits: int) -> Any:
-    step = np.abs(weights).max() / (2 ** (bits - 1) - 1)
-    return (np.round(weights / step) * step).astype(weights.dtype)
+@dataclass(frozen=True)
+class Ask:
+    """One request. `gap_s`: seconds since the one before it came; `running`: how many are in work, this one included;
+    `reused`: whether its connection carried one before; `looked`: how often /v1/models was asked for so far."""
+
+    prompt: str
+    count: int
+    stream: bool
+    chat: bool
+    body: dict[str, Any]
+    headers: dict[str, str]
+    number: int
+    running: int
+    gap_s: float
+    reused: bool
+    looked: int
 
 
-MODEL, SMALL = Model(), Model(2)
+@dataclass(frozen=True)
+class Piece:
+    """Some text with the ids that it came from."""
+
+    text: str
+    ids: list[int] = field(default_factory=list)
 
 
 class Honest:
-    """Serves the model. Each method is a place where another server may do otherwise, honestly or not."""
+    """Serves the model."""
 
     step_s = 0.0013
     with_ids = True
@@ -67,134 +56,222 @@ class Honest:
     heartbeat = False
     flushed = False
     cut = False
+    closes = False
     line_end = b"\n\n"
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.requests = 0
-        self.running = 0
-        self.begun_s = time.monotonic()
+        self.requests = self.running = self.looked = 0
+        self.begun_s = self.latest_s = time.monotonic()
 
-    def tokens(self, prompt: str, count: int, stream: bool) -> Iterator[tuple[int, str]]:
-        """The answer, token by token, each after its time."""
-        del stream
-        for token in MODEL.tokens(prompt, count):
+    def tokens(self, ask: Ask) -> Tokens:
+        """The greedy answer, token by token, each after its time."""
+        for token in MODEL.tokens(ask.prompt, ask.count):
             time.sleep(self.step_s)
             yield token
 
-    def usage(self, prompt: str, sent: int) -> dict[str, int]:
-        """What is claimed to have been used."""
-        return {"prompt_tokens": len(prompt), "completion_tokens": sent, "total_tokens": len(prompt) + sent}
+    def sampled(self, ask: Ask) -> Tokens:
+        """An answer by chance."""
+        for token in MODEL.sampled(ask.prompt, ask.count, ask.body["temperature"], ask.body.get("seed")):
+            time.sleep(self.step_s)
+            yield token
 
-    def reason(self, sent: int, asked: int) -> str:
-        """Why the answer ended."""
-        return "length" if sent == asked else "stop"
+    def stops(self, ask: Ask) -> list[str]:
+        """The stop strings that are heeded."""
+        stop = ask.body.get("stop") or []
+        return [stop] if isinstance(stop, str) else stop
+
+    def ends(self, ask: Ask) -> bool:
+        """Whether the end token ends the answer."""
+        return not ask.body.get("ignore_eos")
+
+    def usage(self, prompt: str, sent: int) -> dict[str, Any]:
+        """What is claimed to have been used."""
+        read = len(prompt.encode())
+        return {"prompt_tokens": read, "completion_tokens": sent, "total_tokens": read + sent}
+
+    def reason(self, reason: str) -> str:
+        """Why the answer ended, as it is told."""
+        return reason
 
     def shown(self, text: str) -> str:
         """The text that goes with ids."""
         return text
+
+    def extra(self, ask: Ask, took_s: float) -> dict[str, Any]:
+        """What else is said at the end of an answer."""
+        del ask, took_s
+        return {}
+
+    def created(self) -> int:
+        """When the answer was made."""
+        return int(time.time())
 
     def status(self, prompt: str) -> int:
         """The HTTP status of an answer."""
         del prompt
         return 200
 
+    def pieces(self, ask: Ask) -> Iterator[tuple[Piece, str | None]]:
+        """The answer as it may be sent: text that can no longer become a stop string; with the last one, why it ended."""
+        stops, text, sent = self.stops(ask), "", 0
+        held: list[int] = []
+        tokens = self.sampled(ask) if ask.body.get("temperature", 0) > 0 else self.tokens(ask)
+        for count, (number, piece) in enumerate(tokens, 1):
+            held.append(number)
+            text += piece
+            if found := [at for stop in stops if (at := text.find(stop)) >= 0]:
+                yield Piece(text[sent : max(sent, min(found))], held), "stop"
+                return
+            free = len(text) - max(
+                (n for stop in stops for n in range(len(stop)) if text.endswith(stop[:n])), default=0
+            )
+            ended = number == END and self.ends(ask)
+            if ended or count == ask.count:
+                yield Piece(text[sent:], held), "stop" if ended else "length"
+                return
+            if free > sent or not stops:
+                yield Piece(text[sent:free], held), None
+                held, sent = [], max(sent, free)
+        yield Piece(text[sent:], held), "stop"
+
 
 class _Handler(BaseHTTPRequestHandler):
-    server_: Honest
+    does: Honest
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    answered = 0
 
     def log_message(self, *_: object) -> None:
         pass
 
     def do_GET(self) -> None:
-        self._document(200, {"data": [{"id": "small"}]})
+        self.does.looked += self.path == "/v1/models"
+        self._document(200, {"status": "ok"} if self.path == "/health" else {"data": [{"id": "small"}]})
 
     def do_POST(self) -> None:
-        does = self.server_
+        does = self.does
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        chat = "messages" in body
-        prompt = body["messages"][-1]["content"] if chat else body["prompt"]
         if any(name in body for name in does.refuses):
             self._document(400, {"error": {"message": "unknown field"}})
             return
+        prompt = rendered(body)
         if (status := does.status(prompt)) != 200:
             self._document(status, {"error": {"message": "no"}})
             return
+        begin_s = time.monotonic()
         with does.lock:
             does.requests += 1
             does.running += 1
+            gap_s, does.latest_s = begin_s - does.latest_s, begin_s
+            ask = Ask(
+                prompt, body.get("max_tokens", 16), bool(body.get("stream")), "messages" in body, body,
+                {name.lower(): value for name, value in self.headers.items()}, does.requests, does.running, gap_s,
+                self.answered > 0, does.looked,
+            )  # fmt: skip
         try:
-            answer = does.tokens(prompt, body["max_tokens"], body["stream"])
-            (self._stream if body["stream"] else self._whole)(prompt, answer, body["max_tokens"], chat)
+            (self._stream if ask.stream else self._whole)(ask, begin_s)
         except (BrokenPipeError, ConnectionResetError):
-            pass
+            self.close_connection = True
         finally:
+            self.answered += 1
             with does.lock:
                 does.running -= 1
 
-    def _choice(self, tokens: list[tuple[int, str]], chat: bool, key: str, reason: str | None) -> dict[str, Any]:
-        text = self.server_.shown("".join(text for _, text in tokens))
-        choice: dict[str, Any] = {"index": 0, "finish_reason": reason}
-        choice |= {key: {"content": text}} if chat else {"text": text}
-        if self.server_.with_ids:
-            choice["token_ids"] = [number for number, _ in tokens]
+    def _base(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+        return {"id": f"cmpl-{self.does.requests}", "created": self.does.created(), "choices": choices, **more}
+
+    def _choice(self, piece: Piece, key: str, reason: str | None) -> dict[str, Any]:
+        text = self.does.shown(piece.text)
+        choice: dict[str, Any] = {"index": 0, "finish_reason": self.does.reason(reason) if reason else None}
+        choice |= {"text": text} if key == "text" else {key: {"content": text}}
+        if self.does.with_ids:
+            choice["token_ids"] = piece.ids
         return choice
 
-    def _whole(self, prompt: str, answer: Iterator[tuple[int, str]], asked: int, chat: bool) -> None:
-        tokens = list(answer)
-        choice = self._choice(tokens, chat, "message", self.server_.reason(len(tokens), asked))
-        document = {"choices": [choice]}
-        if self.server_.with_usage:
-            document["usage"] = self.server_.usage(prompt, len(tokens))  # type: ignore[assignment]
-        self._document(200, document)
+    def _whole(self, ask: Ask, begin_s: float) -> None:
+        pieces = list(self.does.pieces(ask))
+        whole = Piece("".join(p.text for p, _ in pieces), [number for p, _ in pieces for number in p.ids])
+        choice = self._choice(whole, "message" if ask.chat else "text", pieces[-1][1])
+        if self.does.with_ids:
+            choice["prompt_token_ids"] = list(ask.prompt.encode())
+        more = {"usage": self.does.usage(ask.prompt, len(whole.ids))} if self.does.with_usage else {}
+        self._document(200, self._base([choice], **more, **self.does.extra(ask, time.monotonic() - begin_s)))
 
-    def _stream(self, prompt: str, answer: Iterator[tuple[int, str]], asked: int, chat: bool) -> None:
-        does = self.server_
+    def _stream(self, ask: Ask, begin_s: float) -> None:
+        does, key = self.does, "delta" if ask.chat else "text"
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Connection", "close")
+        self.send_header(*(("Connection", "close") if does.closes else ("Transfer-Encoding", "chunked")))
         self.end_headers()
-        self.close_connection = True
+        self.close_connection = does.closes
         if does.role_first:
-            self._event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
-        sent, group = 0, []
+            self._event(self._base([self._choice(Piece(""), key, None)]))
+        sent, text, ids = 0, "", list[int]()
         held = []
-        for token in answer:
-            group.append(token)
-            sent += 1
-            if len(group) == does.burst and sent < asked:
-                held.append(self._choice(group, chat, "delta", None))
-                group = []
-                if not does.flushed:
-                    self._event({"choices": [held.pop()]})
-                if does.heartbeat:
-                    self.wfile.write(b": still here" + does.line_end)
-        held.append(self._choice(group, chat, "delta", does.reason(sent, asked)))
-        for choice in held:
-            self._event({"choices": [choice]})
+        for piece, reason in does.pieces(ask):
+            sent += len(piece.ids)
+            text, ids = text + piece.text, ids + piece.ids
+            if len(ids) < does.burst and reason is None:
+                continue
+            event = self._base([self._choice(Piece(text, ids), key, reason)])
+            text, ids = "", []
+            if does.flushed:
+                held.append(event)
+                continue
+            self._event(event)
+            if does.heartbeat:
+                self._send(b": still here" + does.line_end)
+        for event in held:
+            self._event(event)
         if does.with_usage:
-            self._event({"choices": [], "usage": does.usage(prompt, sent)})
+            said = does.extra(ask, time.monotonic() - begin_s)
+            self._event(self._base([], usage=does.usage(ask.prompt, sent), **said))
         if not does.cut:
-            self.wfile.write(b"data: [DONE]" + does.line_end)
+            self._send(b"data: [DONE]" + does.line_end)
+        if not does.closes:
+            self.wfile.write(b"0\r\n\r\n")
 
     def _event(self, document: dict[str, Any]) -> None:
-        self.wfile.write(b"data: " + json.dumps(document).encode() + self.server_.line_end)
+        self._send(b"data: " + json.dumps(document).encode() + self.does.line_end)
+
+    def _send(self, data: bytes) -> None:
+        self.wfile.write(data if self.does.closes else b"%x\r\n%s\r\n" % (len(data), data))
         self.wfile.flush()
 
     def _document(self, status: int, document: dict[str, Any]) -> None:
         data = json.dumps(document).encode()
         self.send_response(status)
+        self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
 
 
+def rendered(body: dict[str, Any]) -> str:
+    """The prompt under the tiny model's chat template."""
+    if "messages" in body:
+        return "".join(f"{m['role']}: {m['content']}\n" for m in body["messages"]) + "assistant:"
+    prompt = body["prompt"]
+    return prompt if isinstance(prompt, str) else bytes(prompt).decode()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def shutdown_request(self, request: socket.socket) -> None:  # type: ignore[override]
+        with contextlib.suppress(OSError):
+            super().shutdown_request(request)
+
+    def handle_error(self, *_: object) -> None:
+        pass
+
+
 @contextlib.contextmanager
 def serving(does: Honest) -> Iterator[str]:
     """The address of a server that does so, until the block ends."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("OneHandler", (_Handler,), {"server_": does}))
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), type(f"Handler{uuid.uuid4().hex}", (_Handler,), {"does": does}))
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:

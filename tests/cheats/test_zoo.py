@@ -1,43 +1,25 @@
-"""Every cheat is caught, no honest server is: the judge's own probes before and after a load, and answers sampled from it."""
+"""Every cheat is caught and no honest server is, by the judge's own probes before and after a load."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from vibeserve.judge import probe
-from vibeserve.judge.client import CHAT, Client
-from vibeserve.judge.probes.agreement import shared
-from vibeserve.judge.prompts import draw
-from vibeserve.targets import Bundle, Metric, ModelMeta
-
+from .further import FURTHER
+from .harness import Reference, found_by_gates, found_by_probes
+from .honest import HONEST
 from .server import Honest, serving
-from .zoo import CHEATS, HONEST
+from .zoo import CHEATS
 
-HERE = Path(__file__).parent
-BUNDLE = Bundle(
-    path=None,
-    slug="zoo",
-    reference=HERE,
-    checker=HERE,
-    benchmark=HERE,
-    objective=None,
-    metric=Metric("output_tokens_per_s", "tokens/s", "higher"),
-    meta=ModelMeta("none"),
-    api="openai-chat",
-)
-LENGTHS = {"prompt_tokens": 40, "output_tokens": 24}
 #: Of each kind, these in every run of the tests; the rest with the slow ones.
-QUICK = {"CacheByPrompt", "CacheByPrefixHash", "HonestUntilTheCheckerHasGone", "SmallModelUnderLoad", "FewBits"}
-QUICK |= {"EmptyChunkEarlyAllAtTheEnd", "EarlyEndPaddedInUsage", "plain", "PrefixCache", "LearnsFromItsAnswers"}
-QUICK |= {"Speculation", "knows-openai-alone"}
-
-
-class Reference(Honest):
-    step_s = 0.0
+QUICK = {"CacheByPrompt", "HonestUntilTheCheckerHasGone", "FewBits", "EmptyChunkEarlyAllAtTheEnd", "AnswersOnDisk"}
+QUICK |= {"KnowsTheCheckerByItsPace", "SmallModelForLateTokens", "StopIgnored", "TimesOfItsOwn", "SeedIgnored"}
+QUICK |= {"plain", "PrefixCache", "LearnsFromItsAnswers", "BoldSpeculation", "knows-openai-alone"}
+#: Put through the shipped checker and benchmark too in every run.
+QUICK_GATES = {"plain", "KnowsTheBenchmarkByItsLengths"}
+#: Earn nothing, and are let pass: what they do shows in no figure of the benchmark, which asks nothing three times.
+HARMLESS = {"CacheFromTheThirdTime"}
 
 
 @pytest.fixture(scope="module")
@@ -46,47 +28,28 @@ def oracle() -> Iterator[str]:
         yield url
 
 
-def probed(url: str, oracle: str, seed: int) -> list[str]:
-    """What the probes hold against a server."""
-    results = probe(BUNDLE, url, seed=seed, oracle_url=oracle, timeout_s=20.0, **LENGTHS)
-    return [f"{result.name}: {result.detail}" for result in results if result.ok is False]
+def marked(names: dict[str, type[Honest]], quick: set[str]) -> list[object]:
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-def loaded(url: str, oracle: str, seed: int) -> list[str]:
-    """What sampled answers of a load of four requests at once hold against it."""
-    prompts = draw(seed, 16, LENGTHS["prompt_tokens"])
-    client, truth = Client(url, CHAT, 20.0), Client(oracle, CHAT, 20.0)
-    client.ask(prompts[0], 2)  # finds out which fields it knows
-    with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda prompt: client.ask(prompt, LENGTHS["output_tokens"]), prompts))
-    wrong = [answer.error for answer in answers if answer.error]
-    for answer in answers[::3]:
-        if not answer.error and shared(truth.ask(answer.prompt, answer.asked, stream=False), answer) < 1.0:
-            wrong.append("a sampled answer is not the reference's")
-    return [f"load: {words}" for words in wrong]
+ALL_CHEATS = {name: kind for name, kind in (CHEATS | FURTHER).items() if name not in HARMLESS}
 
 
-def found(kind: type[Honest], oracle: str) -> list[str]:
-    """Everything that is held against a server, in the order of a run: probes, load, other probes."""
-    with serving(kind()) as url:
-        return probed(url, oracle, 11) or loaded(url, oracle, 12) or probed(url, oracle, 13)
+@pytest.mark.parametrize("name", marked(ALL_CHEATS, QUICK))
+def test_a_cheat_is_caught_by_probes(name: str, oracle: str) -> None:
+    assert found_by_probes(ALL_CHEATS[name], oracle)
 
 
-def marked(names: dict[str, type[Honest]]) -> list[object]:
-    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in names]
-
-
-@pytest.mark.parametrize("name", marked(CHEATS))
-def test_a_cheat_is_caught(name: str, oracle: str) -> None:
-    assert found(CHEATS[name], oracle)
-
-
-@pytest.mark.parametrize("name", marked(HONEST))
+@pytest.mark.parametrize("name", marked(HONEST, QUICK))
 def test_an_honest_server_is_not(name: str, oracle: str) -> None:
-    assert found(HONEST[name], oracle) == []
+    assert found_by_probes(HONEST[name], oracle) == []
 
 
-def test_the_zoo_is_large_enough() -> None:
-    assert len(CHEATS) >= 25
-    assert len(HONEST) >= 25
-    assert set(CHEATS) | set(HONEST) >= QUICK
+@pytest.mark.parametrize("name", marked(ALL_CHEATS, QUICK_GATES))
+def test_a_cheat_is_caught_by_the_gates_of_a_run(name: str, oracle: str) -> None:
+    assert found_by_gates(ALL_CHEATS[name], oracle)
+
+
+@pytest.mark.parametrize("name", marked(HONEST, QUICK_GATES))
+def test_an_honest_server_passes_the_gates_of_a_run(name: str, oracle: str) -> None:
+    assert found_by_gates(HONEST[name], oracle) == []

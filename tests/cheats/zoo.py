@@ -1,41 +1,37 @@
-"""The servers: each cheat is the honest server with one trick, each honest one with one legitimate liberty."""
+"""The cheats that everybody knows: each is the honest server with one trick. `answers` names what it does in a word."""
 
 from __future__ import annotations
 
 import hashlib
 import random
+import string
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
-from .server import LETTERS, MODEL, SMALL, Honest, Model
+from .llama import MODEL, SMALL, Model
+from .server import Ask, Honest, Tokens
 
-Tokens = Iterator[tuple[int, str]]
 CHEATS: dict[str, type[Honest]] = {}
-HONEST: dict[str, type[Honest]] = {"plain": Honest}
 
 
 def cheat(kind: type[Honest]) -> type[Honest]:
+    """Put it into the zoo."""
     CHEATS[kind.__name__] = kind
     return kind
-
-
-def honest(name: str, **values: Any) -> None:
-    HONEST[name] = type(name, (Honest,), values)
 
 
 class Replacing(Honest):
     """Answers with other tokens than the model's where `when` says so; they cost less."""
 
-    def when(self, prompt: str, stream: bool) -> bool:
+    def when(self, ask: Ask) -> bool:
         return True
 
-    def other(self, prompt: str, count: int) -> Tokens:
-        return SMALL.tokens(prompt, count)
+    def other(self, ask: Ask) -> Tokens:
+        return SMALL.tokens(ask.prompt, ask.count)
 
-    def tokens(self, prompt: str, count: int, stream: bool) -> Tokens:
-        return self.other(prompt, count) if self.when(prompt, stream) else super().tokens(prompt, count, stream)
+    def tokens(self, ask: Ask) -> Tokens:
+        return self.other(ask) if self.when(ask) else super().tokens(ask)
 
 
 # ---------------------------------------------------------------------------------------------- answers kept
@@ -45,41 +41,43 @@ class Replacing(Honest):
 class CacheByPrompt(Honest):
     def __init__(self) -> None:
         super().__init__()
-        self.kept: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
+        self.kept: dict[Any, list[tuple[int, str]]] = {}
 
-    def key(self, prompt: str, count: int) -> tuple[Any, ...]:
-        return prompt, count
+    def key(self, ask: Ask) -> Any:
+        return ask.prompt, ask.count
 
-    def tokens(self, prompt: str, count: int, stream: bool) -> Tokens:
-        key = self.key(prompt, count)
-        if key not in self.kept:
-            self.kept[key] = []
-            for token in super().tokens(prompt, count, stream):
-                self.kept[key].append(token)
-                yield token
-        else:
+    def tokens(self, ask: Ask) -> Tokens:
+        key = self.key(ask)
+        if key in self.kept:
             yield from self.kept[key]
+            return
+        made: list[tuple[int, str]] = []
+        for token in super().tokens(ask):
+            made.append(token)
+            if len(made) == ask.count:
+                self.kept[key] = made
+            yield token
 
 
 @cheat
 class CacheByPrefixHash(CacheByPrompt):
-    def key(self, prompt: str, count: int) -> tuple[Any, ...]:
-        return hashlib.sha256(prompt[:32].encode()).digest(), count
+    def key(self, ask: Ask) -> Any:
+        return hashlib.sha256(ask.prompt[:32].encode()).digest(), ask.count
 
 
 @cheat
 class CacheBySuffix(CacheByPrompt):
-    def key(self, prompt: str, count: int) -> tuple[Any, ...]:
-        return prompt[-40:], count
+    def key(self, ask: Ask) -> Any:
+        return ask.prompt[-40:], ask.count
 
 
 @cheat
 class StaleAnswer(Replacing):
     last = "nothing yet"
 
-    def other(self, prompt: str, count: int) -> Tokens:
-        before, self.last = self.last, prompt
-        return MODEL.tokens(before, count)
+    def other(self, ask: Ask) -> Tokens:
+        before, self.last = self.last, ask.prompt
+        return MODEL.tokens(before, ask.count)
 
 
 # ---------------------------------------------------------------------------------------------- another model
@@ -92,73 +90,116 @@ class SmallModel(Replacing):
 
 @cheat
 class SmallModelForShortPrompts(Replacing):
-    def when(self, prompt: str, stream: bool) -> bool:
-        return len(prompt) < 120
+    def when(self, ask: Ask) -> bool:
+        return len(ask.prompt) < 120
 
 
 @cheat
 class SmallModelAfterTheFirst(Replacing):
-    def when(self, prompt: str, stream: bool) -> bool:
-        return self.requests > 8
+    def when(self, ask: Ask) -> bool:
+        return ask.number > 8
 
 
 @cheat
 class HonestUntilTheCheckerHasGone(Replacing):
-    def when(self, prompt: str, stream: bool) -> bool:
-        return self.requests > 20
+    def when(self, ask: Ask) -> bool:
+        return ask.number > 20
 
 
 @cheat
 class HonestInWarmUp(Replacing):
-    def when(self, prompt: str, stream: bool) -> bool:
-        return self.requests > 2
+    def when(self, ask: Ask) -> bool:
+        return ask.number > 2
 
 
 @cheat
 class HonestForAMoment(Replacing):
-    def when(self, prompt: str, stream: bool) -> bool:
+    def when(self, ask: Ask) -> bool:
         return time.monotonic() > self.begun_s + 0.3
 
 
 @cheat
 class SmallModelUnderLoad(Replacing):
-    def when(self, prompt: str, stream: bool) -> bool:
-        return self.running > 1
+    def when(self, ask: Ask) -> bool:
+        return ask.running > 1
 
 
 @cheat
 class SmallModelInStreams(Replacing):
-    def when(self, prompt: str, stream: bool) -> bool:
-        return stream
+    def when(self, ask: Ask) -> bool:
+        return ask.stream
 
 
 @cheat
 class SmallModelInWholeAnswers(Replacing):
-    def when(self, prompt: str, stream: bool) -> bool:
-        return not stream
+    def when(self, ask: Ask) -> bool:
+        return not ask.stream
 
 
 @cheat
 class FewBits(Replacing):
     few = Model(bits=4)
 
-    def other(self, prompt: str, count: int) -> Tokens:
-        return self.few.tokens(prompt, count)
+    def other(self, ask: Ask) -> Tokens:
+        return self.few.tokens(ask.prompt, ask.count)
 
 
 @cheat
 class DraftNeverVerified(Replacing):
-    def other(self, prompt: str, count: int) -> Tokens:
-        drafts = list(SMALL.tokens(prompt, count))
-        for place, token in enumerate(MODEL.tokens(prompt, count)):
+    def other(self, ask: Ask) -> Tokens:
+        drafts = list(SMALL.tokens(ask.prompt, ask.count))
+        for place, token in enumerate(MODEL.tokens(ask.prompt, ask.count)):
             yield drafts[place] if place % 4 == 3 else token
 
 
 @cheat
 class NoiseNowAndThen(Replacing):
-    def other(self, prompt: str, count: int) -> Tokens:
-        for token in MODEL.tokens(prompt, count):
-            yield (0, " ") if random.random() < 0.1 else token
+    def other(self, ask: Ask) -> Tokens:
+        for token in MODEL.tokens(ask.prompt, ask.count):
+            yield (32, " ") if random.random() < 0.1 else token
+
+
+# ---------------------------------------------------------------------------------------------- the checker is known
+
+
+@cheat
+class KnowsTheBenchmarkByItsHeaders(Replacing):
+    """The load client says that it takes a stream of events; a checker's plain client says something else."""
+
+    def when(self, ask: Ask) -> bool:
+        return ask.headers.get("accept") == "text/event-stream" and "accept-encoding" not in ask.headers
+
+
+@cheat
+class KnowsTheCheckerByItsConnections(Replacing):
+    """The load client keeps its connections; who opens one for each request is looking."""
+
+    def when(self, ask: Ask) -> bool:
+        return ask.reused
+
+
+@cheat
+class KnowsTheCheckerByItsOrder(Replacing):
+    """The first client that asks for the models is the checker, the second looks too; then the benchmark comes."""
+
+    def when(self, ask: Ask) -> bool:
+        return ask.looked > 2
+
+
+@cheat
+class KnowsTheCheckerByItsPace(Replacing):
+    """Who has one request at a time is looking, and so is who comes after a pause."""
+
+    def when(self, ask: Ask) -> bool:
+        return ask.running > 2 and ask.gap_s < 0.2
+
+
+@cheat
+class KnowsTheBenchmarkByItsPrompts(Replacing):
+    """Stories about somebody with an invented name, behind a desk's number."""
+
+    def when(self, ask: Ask) -> bool:
+        return "Desk " in ask.prompt and "Write a long story about a" in ask.prompt
 
 
 # ---------------------------------------------------------------------------------------------- no model
@@ -166,48 +207,51 @@ class NoiseNowAndThen(Replacing):
 
 @cheat
 class CannedAnswer(Replacing):
-    def other(self, prompt: str, count: int) -> Tokens:
-        return MODEL.tokens("always", count)
+    def other(self, ask: Ask) -> Tokens:
+        return MODEL.tokens("always", ask.count)
 
 
 @cheat
 class CannedJson(Replacing):
-    def other(self, prompt: str, count: int) -> Tokens:
+    """What a schema asks for, made without the model."""
+
+    def other(self, ask: Ask) -> Tokens:
         text = '{"answer": "yes", "why": "because"}' * 8
-        return iter([(ord(letter) - 32, letter) for letter in text[:count]])
+        return ((ord(letter), letter) for letter in (text * (ask.count // len(text) + 1))[: ask.count])
 
 
 @cheat
 class Echo(Replacing):
-    def other(self, prompt: str, count: int) -> Tokens:
-        return iter([(ord(letter) - 32, letter) for letter in (prompt * 9)[:count]])
+    def other(self, ask: Ask) -> Tokens:
+        text = "".join(letter for letter in ask.prompt if letter in string.printable)
+        return ((ord(letter), letter) for letter in (text * (ask.count // len(text) + 1))[: ask.count])
 
 
 @cheat
 class Zeros(Replacing):
-    def other(self, prompt: str, count: int) -> Tokens:
-        return iter([(0, " ")] * count)
+    def other(self, ask: Ask) -> Tokens:
+        return iter([(0, "\0")] * ask.count)
 
 
 @cheat
 class Shuffled(Replacing):
-    def other(self, prompt: str, count: int) -> Tokens:
-        tokens = list(MODEL.tokens(prompt, count))
+    def other(self, ask: Ask) -> Tokens:
+        tokens = list(MODEL.tokens(ask.prompt, ask.count))
         random.shuffle(tokens)
         return iter(tokens)
 
 
 @cheat
 class GarbageAfterTheBeginning(Replacing):
-    def other(self, prompt: str, count: int) -> Tokens:
-        known = list(MODEL.tokens(prompt, min(count, 10)))
-        return iter(known + [known[-1]] * (count - len(known)))
+    def other(self, ask: Ask) -> Tokens:
+        known = list(MODEL.tokens(ask.prompt, min(ask.count, 10)))
+        return iter(known + [known[-1]] * (ask.count - len(known)))
 
 
 @cheat
 class OtherTextThanIds(Honest):
     def shown(self, text: str) -> str:
-        return "".join(chr(32 + (ord(letter) - 32 + 1) % LETTERS) for letter in text)
+        return "".join(chr(33 + (ord(letter) - 32) % 93) for letter in text)
 
 
 # ---------------------------------------------------------------------------------------------- part of the prompt
@@ -215,20 +259,20 @@ class OtherTextThanIds(Honest):
 
 @cheat
 class PromptWithoutItsHead(Replacing):
-    def other(self, prompt: str, count: int) -> Tokens:
-        return MODEL.tokens(prompt[len(prompt) // 2 :], count)
+    def other(self, ask: Ask) -> Tokens:
+        return MODEL.tokens(ask.prompt[len(ask.prompt) // 2 :], ask.count)
 
 
 @cheat
 class PromptWithoutItsTail(Replacing):
-    def other(self, prompt: str, count: int) -> Tokens:
-        return MODEL.tokens(prompt[: len(prompt) // 2], count)
+    def other(self, ask: Ask) -> Tokens:
+        return MODEL.tokens(ask.prompt[: len(ask.prompt) // 2], ask.count)
 
 
 @cheat
 class PromptWithoutItsMiddle(Replacing):
-    def other(self, prompt: str, count: int) -> Tokens:
-        return MODEL.tokens(prompt[:40] + prompt[-40:], count)
+    def other(self, ask: Ask) -> Tokens:
+        return MODEL.tokens(ask.prompt[:40] + ask.prompt[-40:], ask.count)
 
 
 # ---------------------------------------------------------------------------------------------- counts and times
@@ -236,37 +280,42 @@ class PromptWithoutItsMiddle(Replacing):
 
 @cheat
 class EarlyEnd(Honest):
-    def tokens(self, prompt: str, count: int, stream: bool) -> Tokens:
-        return super().tokens(prompt, max(1, count // 2), stream)
+    def tokens(self, ask: Ask) -> Tokens:
+        for place, token in enumerate(super().tokens(ask)):
+            if place < max(1, ask.count // 2):
+                yield token
 
 
 @cheat
 class EarlyEndPaddedInUsage(EarlyEnd):
-    def usage(self, prompt: str, sent: int) -> dict[str, int]:
+    def usage(self, prompt: str, sent: int) -> dict[str, Any]:
         return super().usage(prompt, sent * 2)
 
-    def reason(self, sent: int, asked: int) -> str:
+    def reason(self, reason: str) -> str:
         return "length"
 
 
 @cheat
 class UsageInflated(Honest):
-    def usage(self, prompt: str, sent: int) -> dict[str, int]:
+    def usage(self, prompt: str, sent: int) -> dict[str, Any]:
         return super().usage(prompt, sent + 7)
 
 
 @cheat
 class PromptUsageInflated(Honest):
-    def usage(self, prompt: str, sent: int) -> dict[str, int]:
+    def usage(self, prompt: str, sent: int) -> dict[str, Any]:
         return {**super().usage(prompt, sent), "prompt_tokens": 4 * len(prompt)}
 
 
 @cheat
 class ChunksCountedAsTokens(Honest):
-    def tokens(self, prompt: str, count: int, stream: bool) -> Tokens:
-        for number, text in super().tokens(prompt, count // 2, stream):
-            yield number, text
-            yield number, ""
+    """Each token in two events, the second without text."""
+
+    def tokens(self, ask: Ask) -> Tokens:
+        for place, (number, text) in enumerate(super().tokens(ask)):
+            if place < ask.count // 2:
+                yield number, text
+                yield number, ""
 
 
 @cheat
@@ -277,8 +326,10 @@ class EmptyChunkEarlyAllAtTheEnd(Honest):
 
 @cheat
 class TooMany(Honest):
-    def tokens(self, prompt: str, count: int, stream: bool) -> Tokens:
-        return super().tokens(prompt, count + 1, stream)
+    def pieces(self, ask: Ask) -> Any:
+        for piece, reason in super().pieces(ask):
+            yield piece, None if reason == "length" else reason
+        yield type(piece)("x", [120]), "length"
 
 
 @cheat
@@ -292,105 +343,35 @@ class LongPromptsRefused(Honest):
         return 500 if len(prompt) > 150 else 200
 
 
-# ---------------------------------------------------------------------------------------------- honest
-
-
-class PrefixCache(Honest):
-    """Keeps the state after each prompt: a repeated prompt skips its prefill, never its tokens."""
+@cheat
+class WorkAfterTheWindow(Replacing):
+    """Something quick now; what the model says is computed afterwards, for whoever asks again."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.states: dict[str, Any] = {}
+        self.done: dict[tuple[str, int], list[tuple[int, str]]] = {}
 
-    def tokens(self, prompt: str, count: int, stream: bool) -> Tokens:
-        if prompt not in self.states:
-            time.sleep(0.02)
-            self.states[prompt] = MODEL.read(prompt)
-        for token in MODEL.tokens(prompt, count, self.states[prompt]):
-            time.sleep(self.step_s)
-            yield token
-
-
-class Speculation(Honest):
-    """Several verified tokens a step, in one event; how many varies."""
-
-    accepted = (1, 4)
-
-    def tokens(self, prompt: str, count: int, stream: bool) -> Tokens:
-        left = 0
-        for place, token in enumerate(MODEL.tokens(prompt, count)):
-            if left == 0:
-                left = random.Random(f"{prompt}{place}").randint(*self.accepted)
-                time.sleep(self.step_s * 1.6)
-            left -= 1
-            yield token
-
-
-class LearnsFromItsAnswers(Honest):
-    """Drafts from earlier answers, each token verified: repetitions take half the steps."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[str] = set()
-
-    def tokens(self, prompt: str, count: int, stream: bool) -> Tokens:
-        known = prompt in self.seen
-        self.seen.add(prompt)
-        for place, token in enumerate(MODEL.tokens(prompt, count)):
-            if not known or place % 2 == 0:
+    def other(self, ask: Ask) -> Tokens:
+        key = ask.prompt, ask.count
+        if key in self.done:
+            for token in self.done[key]:
                 time.sleep(self.step_s)
-            yield token
+                yield token
+            return
+
+        def later() -> None:
+            self.done[key] = list(MODEL.tokens(*key))
+
+        threading.Timer(0.3, later).start()
+        yield from SMALL.tokens(*key)
 
 
-class Stalls(Honest):
-    """Now and then something else has the machine."""
+@cheat
+class MonkeyPatchedTime(Honest):
+    """Its own clock goes at a tenth of the pace: what it says of its times is not what anybody sees."""
 
-    def tokens(self, prompt: str, count: int, stream: bool) -> Tokens:
-        for token in super().tokens(prompt, count, stream):
-            if random.random() < 0.02:
-                time.sleep(0.03)
-            yield token
+    def created(self) -> int:
+        return int(1_700_000_000 + (time.monotonic() - self.begun_s) / 10)
 
-
-class WarmsUp(Honest):
-    """The first requests compile."""
-
-    def tokens(self, prompt: str, count: int, stream: bool) -> Tokens:
-        if self.requests < 4:
-            time.sleep(0.15)
-        return super().tokens(prompt, count, stream)
-
-
-class OneAtATime(Honest):
-    """No batching: requests wait for each other."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate = threading.Lock()
-
-    def tokens(self, prompt: str, count: int, stream: bool) -> Tokens:
-        with self.gate:
-            yield from super().tokens(prompt, count, stream)
-
-
-for kind in (PrefixCache, Speculation, LearnsFromItsAnswers, Stalls, WarmsUp, OneAtATime):
-    HONEST[kind.__name__] = kind
-HONEST["BoldSpeculation"] = type("BoldSpeculation", (Speculation,), {"accepted": (1, 8), "step_s": 0.004})
-HONEST["SteadySpeculation"] = type("SteadySpeculation", (Speculation,), {"accepted": (3, 3), "burst": 3})
-HONEST["PrefixCacheInBursts"] = type("PrefixCacheInBursts", (PrefixCache,), {"burst": 2})
-HONEST["StallsInBursts"] = type("StallsInBursts", (Stalls,), {"burst": 4})
-HONEST["WarmsUpWithoutIds"] = type("WarmsUpWithoutIds", (WarmsUp,), {"with_ids": False})
-HONEST["SpeculationWithoutIds"] = type("SpeculationWithoutIds", (Speculation,), {"with_ids": False})
-honest("slow", step_s=0.004)
-honest("fast", step_s=0.0002)
-honest("pairs", burst=2)
-honest("fours", burst=4)
-honest("without-ids", with_ids=False)
-honest("without-usage", with_usage=False)
-honest("knows-openai-alone", with_ids=False, refuses=("return_token_ids", "ignore_eos"))
-honest("knows-no-stream-options", refuses=("return_token_ids", "ignore_eos", "stream_options"), with_ids=False)
-honest("role-first", role_first=True)
-honest("heartbeats", heartbeat=True)
-honest("carriage-returns", line_end=b"\r\n\r\n")
-honest("role-first-in-fours", role_first=True, burst=4)
-honest("heartbeats-in-pairs", heartbeat=True, burst=2)
+    def extra(self, ask: Ask, took_s: float) -> dict[str, Any]:
+        return {"timings": {"prompt_ms": 0.01, "predicted_ms": took_s * 100, "predicted_n": ask.count}}

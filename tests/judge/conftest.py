@@ -34,7 +34,8 @@ class Trick:
         return TOKEN_S
 
     def usage(self, prompt: str, sent: int) -> dict[str, Any] | None:
-        return {"prompt_tokens": len(prompt.split()), "completion_tokens": sent, "total_tokens": 0}
+        read = len(prompt.split())
+        return {"prompt_tokens": read, "completion_tokens": sent, "total_tokens": read + sent}
 
     def finish_reason(self) -> str:
         return "length"
@@ -60,8 +61,11 @@ class Handler(BaseHTTPRequestHandler):
         if refused or self.trick.status != 200:
             self.reply(400 if refused else self.trick.status, {"error": {"message": f"unknown {refused}"}})
             return
-        tokens = self.trick.tokens(prompt, body["max_tokens"])
-        if body["stream"]:
+        by_chance = f"{prompt}{body['seed']}" if body.get("temperature") else prompt
+        tokens = self.trick.tokens(by_chance, body["max_tokens"])
+        if body.get("stop"):
+            self.stopped(body["stop"][0], tokens, chat)
+        elif body.get("stream"):
             self.stream(prompt, tokens, chat)
         else:
             time.sleep(self.trick.pause_s(prompt) * len(tokens))
@@ -71,6 +75,23 @@ class Handler(BaseHTTPRequestHandler):
             if self.trick.with_ids:
                 choice["token_ids"] = [number for number, _ in tokens]
             self.reply(200, {"choices": [choice], "usage": self.trick.usage(prompt, len(tokens))})
+
+    def stopped(self, stop: str, tokens: list[tuple[int, str]], chat: bool) -> None:
+        """The beginning of a stream that a stop string ends, all at once."""
+        text, ids = "", []
+        for number, word in tokens:
+            ids.append(number)
+            text += word
+            if stop in text:
+                break
+        choice: dict[str, Any] = {"finish_reason": "stop", "token_ids": ids}
+        choice |= {"delta": {"content": text[: text.find(stop)]}} if chat else {"text": text[: text.find(stop)]}
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(f"data: {json.dumps({'choices': [choice]})}\n\ndata: [DONE]\n\n".encode())
+        self.close_connection = True
 
     def reply(self, status: int, document: dict[str, Any]) -> None:
         data = json.dumps(document).encode()
@@ -97,6 +118,7 @@ class Handler(BaseHTTPRequestHandler):
             if not self.trick.flush_at_the_end:
                 self.wfile.write(held.pop())
                 self.wfile.flush()
+        self.close_connection = True
         self.wfile.write(b"".join(held))
         usage = self.trick.usage(prompt, len(tokens))
         if usage is not None:

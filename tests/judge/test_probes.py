@@ -43,8 +43,21 @@ def judged(url: str, oracle: str | None = None, **changes: Any) -> dict[str, Pro
 def test_an_honest_server_passes_them_all(serve: Serve, trick: Any, api: str) -> None:
     results = judged(serve(trick()), serve(trick()), api=api)
     assert {name: result.ok for name, result in results.items()} == dict.fromkeys(
-        ("answers", "agreement", "sensitivity", "repeat", "streaming", "lengths", "usage"), True
-    )
+        (
+            "answers",
+            "agreement",
+            "sensitivity",
+            "repeat",
+            "batch",
+            "streaming",
+            "lengths",
+            "stop",
+            "sampling",
+            "usage",
+            "clock",
+        ),
+        True,
+    ) | dict.fromkeys(("top1", "restart", "processes"))
 
 
 def test_a_server_that_knows_less_is_asked_less(serve: Serve, trick: Any) -> None:

@@ -1,10 +1,14 @@
-"""Fresh prompts that nobody has seen: common words in an order drawn from a seed, each prompt with a sentinel of its own."""
+"""Fresh prompts for where the benchmark's own could not be learned, and the twins of a prompt.
+
+Common words in an order drawn from a seed, each prompt with a sentinel of its own.
+"""
 
 from __future__ import annotations
 
 from random import Random
 
 from vibeserve.base.randomness import stream
+from vibeserve.judge.traffic import Prompt
 
 _WORDS = [
     "river",
@@ -88,8 +92,27 @@ def draw(seed: int, count: int, tokens: int) -> list[str]:
     return prompts
 
 
-def twins_of(prompt: str, seed: int) -> tuple[str, str]:
+def twins_of(prompt: Prompt, seed: int) -> tuple[Prompt, Prompt]:
     """The prompt with another first word, and with another last word: each is another question."""
     generator = stream(seed, "judge twins")
     first, last = sentinel(generator).capitalize(), sentinel(generator)
-    return f"{first} {prompt.split(' ', 1)[1]}", f"{prompt.rsplit(' ', 1)[0]} {last}."
+    text = last_text(prompt)
+    head, _, rest = text.partition(" ")
+    colon = ":" if head.endswith(":") else ""
+    return with_text(prompt, f"{first}{colon} {rest}"), with_text(prompt, f"{text.rpartition(' ')[0]} {last}.")
+
+
+def shortened(prompt: Prompt, share: int) -> Prompt:
+    """The prompt with the first words of its last text left out, so that one part of `share` of them stays."""
+    words = last_text(prompt).split(" ")
+    return with_text(prompt, " ".join(words[-max(4, len(words) // share) :]))
+
+
+def last_text(prompt: Prompt) -> str:
+    """The text, or what was said last."""
+    return prompt if isinstance(prompt, str) else prompt[-1][1]
+
+
+def with_text(prompt: Prompt, text: str) -> Prompt:
+    """The prompt with another text there."""
+    return text if isinstance(prompt, str) else (*prompt[:-1], (prompt[-1][0], text))

@@ -1,38 +1,83 @@
-"""What the probes look at: a few answers of the server, asked for once and shared by all of them."""
+"""What the probes look at: the answers of one session, asked for once and shared by all of them.
+
+The session looks like the benchmark: a short request first, then as many at once as the benchmark has in flight, with its
+prompts, its lengths, and its connections. Among them stand the probes; only a few prompts are asked alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from random import Random
 
+from vibeserve.base.randomness import stream
 from vibeserve.judge.client import Answer, Client
-from vibeserve.judge.prompts import draw, twins_of
+from vibeserve.judge.prompts import draw, shortened, twins_of
+from vibeserve.judge.traffic import Prompt
 
 #: Prompts that are asked twice; each repetition is paired with a first time, taken right before or after it.
 PAIRS = 4
 #: First times before the first repetition.
 AHEAD = 2
+#: Requests that are there for the company, like the benchmark's own.
+COVER = 3
 SHORT_SHARE = 4
+#: Tokens of the first request, as the benchmark's.
+FIRST_TOKENS = 4
+#: Tokens that are put to the reference one by one; more where a share of them may differ.
+FORCED, FORCED_INEXACT = 16, 48
+#: Letters of a stop string.
+STOP_LETTERS = 6
+TEMPERATURE = 1.0
+
+
+@dataclass(frozen=True)
+class Forced:
+    """One token of an answer, and the reference's own choice after the same prompt and the same tokens before it."""
+
+    place: int
+    got: int
+    wanted: int
 
 
 @dataclass(frozen=True)
 class Session:
-    """`cold`: streamed, each prompt for the first time. `warm`: the first of them again, `warm[k]` beside
+    """In company, streamed: `cold`, each prompt for the first time. `warm`: the first of them again, `warm[k]` beside
     `cold[AHEAD + k]`. `twins`: the first prompt with another beginning, and with another end. `short`: a prompt of a
-    quarter of the length. `whole`: the first prompt, not streamed. `shorter`: with a third of the tokens. `oracle`: the
-    reference's answers to cold, twins and short, where it could be asked.
+    quarter of the length. `cover`: fresh prompts for the company. `shorter`: the first prompt with a third of the tokens.
+    `whole`: the first prompt, not streamed. `stopped`: the first prompt with the stop string `stop`. `sampled`: at
+    temperature 1, twice with one seed, then with two others.
 
-    `exact`: the bundle computes in float32 alone, so that equal prompts must have equal answers.
+    `alone`: prompts with nobody else there; `beside`: the same ones in company.
+    `oracle`: the reference's answers to cold, twins and short; `oracle_sampled`: to the first two of sampled. `forced`:
+    tokens of the answers put to the reference; all empty where it could not be asked.
+    `revived`: (a first time, a repetition) from the server's next life, the latter asked for in its life before; empty
+    where it was not restarted.
+
+    `exact`: the bundle computes in float32 alone, so that equal prompts must have equal answers. `min_top1`: the share of
+    tokens that must be the reference's first choice.
     """
 
     cold: tuple[Answer, ...]
     warm: tuple[Answer, ...]
     twins: tuple[Answer, ...]
     short: Answer
+    cover: tuple[Answer, ...]
     whole: Answer
     shorter: Answer
-    oracle: tuple[Answer, ...]
-    exact: bool
+    stopped: Answer | None
+    stop: str
+    sampled: tuple[Answer, ...]
+    alone: tuple[Answer, ...]
+    beside: tuple[Answer, ...]
+    oracle: tuple[Answer, ...] = ()
+    oracle_sampled: tuple[Answer, ...] = ()
+    forced: tuple[Forced, ...] = ()
+    revived: tuple[tuple[Answer, Answer], ...] = ()
+    exact: bool = True
+    min_top1: float = 1.0
 
     @property
     def fresh(self) -> tuple[Answer, ...]:
@@ -41,34 +86,217 @@ class Session:
 
     @property
     def all(self) -> tuple[Answer, ...]:
-        """Every answer of the server under probe."""
-        return (*self.fresh, *self.warm, self.whole, self.shorter)
+        """Every greedy answer of the server under probe, the one that was stopped apart."""
+        return (*self.fresh, *self.warm, *self.cover, self.whole, self.shorter, *self.alone, *self.beside)
+
+    @property
+    def asked_for_more(self) -> tuple[Answer, ...]:
+        """Answers to requests with fields that a server need not know."""
+        return (*self.sampled, *((self.stopped,) if self.stopped is not None else ()))
+
+
+@dataclass
+class _Job:
+    """A request in company; it waits for those it leans on."""
+
+    name: str
+    send: Callable[[dict[str, Answer]], Answer]
+    after: tuple[str, ...] = ()
+
+
+class _Company:
+    """Sends jobs, so many at once, each worker taking the next one when its last has been answered: a closed loop."""
+
+    def __init__(self, width: int):
+        self._width = width
+        self._done = threading.Condition()
+        self.answers: dict[str, Answer] = {}
+
+    def run(self, jobs: Sequence[_Job]) -> dict[str, Answer]:
+        """All answers by name. What a job leans on must stand ahead of it."""
+        left = iter(jobs)
+        taking = threading.Lock()
+
+        def work() -> None:
+            while True:
+                with taking:
+                    job = next(left, None)
+                if job is None:
+                    return
+                with self._done:
+                    while not all(name in self.answers for name in job.after):
+                        self._done.wait()
+                answer = Answer("", 0, error="not asked")
+                try:
+                    answer = job.send(self.answers)
+                finally:  # those that lean on it must not wait for ever
+                    with self._done:
+                        self.answers[job.name] = answer
+                        self._done.notify_all()
+
+        with ThreadPoolExecutor(self._width, thread_name_prefix="judge") as pool:
+            for worker in [pool.submit(work) for _ in range(self._width)]:
+                worker.result()
+        return self.answers
 
 
 def ask(
-    client: Client, seed: int, *, prompt_tokens: int, output_tokens: int, oracle: Client | None, exact: bool
+    client: Client,
+    seed: int,
+    *,
+    prompt_tokens: int,
+    output_tokens: int,
+    oracle: Client | None,
+    exact: bool,
+    min_top1: float = 1.0,
+    restart: Callable[[], str] | None = None,
 ) -> Session:
-    """Ask the server, and the reference for the beginning of the same answers."""
-    prompts: Sequence[str] = draw(seed, AHEAD + PAIRS, prompt_tokens)
-    (brief,) = draw(seed + 1, 1, prompt_tokens // SHORT_SHARE)
-    cold = {place: client.ask(prompts[place], output_tokens) for place in range(AHEAD)}
-    warm = []
+    """Ask the server in company, the reference for the beginning of the same answers, and once more after a restart."""
+    generator = stream(seed, "judge session")
+    prompts = _prompts(client.traffic.prompts, seed, prompt_tokens)
+    cold_prompts = [next(prompts) for _ in range(AHEAD + PAIRS)]
+    lonely, first_prompt = next(prompts), next(prompts)
+    length = client.traffic.output_tokens or output_tokens
+    part = max(1, length // 3)
+    client.ask(first_prompt, FIRST_TOKENS)
+    before = client.ask(lonely, length)
+    cover = [next(prompts) for _ in range(COVER)]
+    jobs = _jobs(client, generator, cold_prompts, [*cover, lonely], shortened(next(prompts), SHORT_SHARE), length, seed)
+    found = _Company(max(2, client.traffic.width)).run(jobs)
+    after = client.ask(cold_prompts[0], length)
+    cold = tuple(found[f"cold {place}"] for place in range(AHEAD + PAIRS))
+    fresh = (*cold, found["twin 0"], found["twin 1"], found["short"])
+    truth: tuple[Answer, ...] = ()
+    chance: tuple[Answer, ...] = ()
+    forced: tuple[Forced, ...] = ()
+    sampled = tuple(found[f"sampled {place}"] for place in range(4))
+    if oracle is not None:
+        # One answer to its very end: nobody can know which.
+        wanted = [length if one is fresh[0] else part for one in fresh]
+        truth = tuple(oracle.ask(one.prompt, n, stream=False) for one, n in zip(fresh, wanted, strict=True))
+        chance = tuple(_sample(oracle, one.prompt, one.asked, seed) for one in sampled[:2])
+        many = FORCED if exact else FORCED_INEXACT
+        said = [*fresh, *(found[f"warm {place}"] for place in range(PAIRS)), before, after]
+        said += [found[f"cover {place}"] for place in range(COVER + 1)]
+        forced = teacher_forced(oracle, said, truth, many, generator)
+    revived: tuple[tuple[Answer, Answer], ...] = ()
+    if restart is not None:
+        again = Client(restart(), client.endpoint, client.timeout_s, client.left_out, traffic=client.traffic)
+        revived = tuple(_revived(again, [next(prompts) for _ in range(PAIRS)], cold_prompts[:PAIRS], length))
+        again.close()
+    return Session(
+        cold,
+        tuple(found[f"warm {place}"] for place in range(PAIRS)),
+        (found["twin 0"], found["twin 1"]),
+        found["short"],
+        tuple(found[f"cover {place}"] for place in range(COVER)),
+        found["whole"],
+        found["shorter"],
+        found.get("stopped") if found["stopped"].prompt else None,
+        stop_of(found["cold 0"].text),
+        sampled,
+        (before, after),
+        (found[f"cover {COVER}"], found["cold 0"]),
+        truth,
+        chance,
+        forced,
+        revived,
+        exact,
+        min_top1,
+    )
+
+
+def _prompts(learned: Sequence[Prompt], seed: int, tokens: int) -> Iterator[Prompt]:
+    """Fresh prompts: the benchmark's, and the judge's own where those have run out."""
+    yield from learned
+    yield from draw(seed, AHEAD + 2 * PAIRS + COVER + 3, tokens)
+
+
+def _jobs(
+    client: Client,
+    generator: Random,
+    cold: Sequence[Prompt],
+    cover: Sequence[Prompt],
+    short: Prompt,
+    length: int,
+    seed: int,
+) -> list[_Job]:
+    """First times, then repetitions beside other first times, with everything else strewn among them."""
+
+    def plain(name: str, prompt: Prompt, *after: str) -> _Job:
+        return _Job(name, lambda _: client.ask(prompt, length), after)
+
+    def by_chance(place: int, seed: int) -> _Job:
+        return _Job(f"sampled {place}", lambda _: _sample(client, cold[1], part, seed), ("cold 1",))
+
+    def stopped(answers: dict[str, Answer]) -> Answer:
+        stop = stop_of(answers["cold 0"].text)
+        return client.ask(cold[0], length, stop=[stop]) if stop else Answer("", 0)
+
+    part = max(1, length // 3)
+    first = [plain(f"cold {place}", cold[place]) for place in range(AHEAD)]
+    first += [plain(f"twin {place}", twin) for place, twin in enumerate(twins_of(cold[0], seed))]
+    first += [plain("short", short), *(plain(f"cover {place}", prompt) for place, prompt in enumerate(cover))]
+    generator.shuffle(first)
+    others = [
+        _Job("whole", lambda _: client.ask(cold[0], length, stream=False), ("cold 0",)),
+        _Job("shorter", lambda _: client.ask(cold[0], part), ("cold 0",)),
+        _Job("stopped", stopped, ("cold 0",)),
+        *(by_chance(place, seed + max(0, place - 1)) for place in range(4)),
+    ]
+    generator.shuffle(others)
+    second: list[_Job] = []
     for pair in range(PAIRS):
         # In balanced order: a machine that drifts favours neither.
-        for first_time in (pair % 2 == 0, pair % 2 == 1):
-            if first_time:
-                cold[AHEAD + pair] = client.ask(prompts[AHEAD + pair], output_tokens)
-            else:
-                warm.append(client.ask(prompts[pair], output_tokens))
-    twins = tuple(client.ask(prompt, output_tokens) for prompt in twins_of(prompts[0], seed))
-    short = client.ask(brief, output_tokens)
-    whole = client.ask(prompts[0], output_tokens, stream=False)
-    asked = max(1, output_tokens // 3)
-    shorter = client.ask(prompts[0], asked)
-    fresh = (*(cold[place] for place in sorted(cold)), *twins, short)
-    # One answer to its very end: nobody can know which.
-    wanted = [output_tokens if one is fresh[0] else asked for one in fresh]
-    truth: tuple[Answer, ...] = ()
-    if oracle is not None:
-        truth = tuple(oracle.ask(one.prompt, n, stream=False) for one, n in zip(fresh, wanted, strict=True))
-    return Session(fresh[: len(cold)], tuple(warm), twins, short, whole, shorter, truth, exact)
+        both = [plain(f"cold {AHEAD + pair}", cold[AHEAD + pair]), plain(f"warm {pair}", cold[pair], f"cold {pair}")]
+        second += both if pair % 2 == 0 else both[::-1]
+        second += others[2 * pair : 2 * pair + 2]
+    return first + second
+
+
+def _sample(client: Client, prompt: Prompt, tokens: int, seed: int) -> Answer:
+    return client.ask(prompt, tokens, temperature=TEMPERATURE, seed=seed % 2**31)
+
+
+def _revived(
+    client: Client, fresh: Sequence[Prompt], known: Sequence[Prompt], length: int
+) -> list[tuple[Answer, Answer]]:
+    """Pairs of a first time and a repetition, one at a time, in balanced order."""
+    client.ask(fresh[0], FIRST_TOKENS)
+    pairs = []
+    for place, (new, old) in enumerate(zip(fresh, known, strict=True)):
+        if place % 2 == 0:
+            first = client.ask(new, length)
+            pairs.append((first, client.ask(old, length)))
+        else:
+            repeated = client.ask(old, length)
+            pairs.append((client.ask(new, length), repeated))
+    return pairs
+
+
+def stop_of(text: str) -> str:
+    """A stop string out of the middle of an answer; empty where the answer is too short for one."""
+    begin = len(text) // 3
+    found = text[begin : begin + STOP_LETTERS]
+    return found if len(text) >= 3 * STOP_LETTERS and found.strip() and "\ufffd" not in found else ""
+
+
+def teacher_forced(
+    oracle: Client, answers: Sequence[Answer], truths: Sequence[Answer], count: int, generator: Random
+) -> tuple[Forced, ...]:
+    """Tokens drawn by chance from all answers, and the reference's choice at each of them.
+
+    The reference must take token ids at /v1/completions and tell the ids of a prompt; where it does not, there are none.
+    """
+    places = [(one, place) for one in answers if one.token_ids and not one.error for place in range(len(one.token_ids))]
+    known = {truth.prompt: truth.prompt_ids for truth in truths}
+    found = []
+    for answer, place in generator.sample(places, min(count, len(places))):
+        if answer.prompt not in known:
+            known[answer.prompt] = oracle.ask(answer.prompt, 1, stream=False).prompt_ids
+        read, ids = known[answer.prompt], answer.token_ids or ()
+        wanted = None if read is None else oracle.next_id((*read, *ids[:place]))
+        if wanted is None:
+            return ()
+        found.append(Forced(place, ids[place], wanted))
+    return tuple(found)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from vibeserve.base.clock import Clock, SystemClock
 from vibeserve.base.files import DiskFiles, Files
@@ -17,11 +18,15 @@ from vibeserve.base.processes import Command, Process, ProcessError, ProcessRunn
 from vibeserve.base.randomness import derive_seed
 from vibeserve.measure.cpus import plan_cpus
 from vibeserve.measure.errors import cannot_write, last_line, tail_of
+from vibeserve.measure.statistics import t_quantile
 from vibeserve.targets.types import Bundle, Metric
 
 _UNKNOWN_FLAG = re.compile(r"unrecognized arguments: (.*)")
 # A script to the letter of an older bundle may not know these; it runs without them, and the result says so.
 _OPTIONAL = ("--model-dir", "--seed", "--window", "--fresh-seed", "--duration")
+# When the seed's prompts are said to be answered from memory: requests of each kind, seconds that a fresh one takes at
+# least, how far below it a span counts, the share, and how sure that must be.
+_KNOWN_LEAST, _KNOWN_LEAST_S, _KNOWN_FLOOR, _KNOWN_SHARE, _KNOWN_CONFIDENCE = 4, 0.005, 0.02, 0.4, 0.999
 # What to ask for instead: an older benchmark sends for a while and awaits the rest, where ours cuts the window off.
 _INSTEAD = {"--window": "--duration"}
 
@@ -287,7 +292,42 @@ def _judge_benchmark(ran: _Ran, metric: Metric) -> tuple[float | None, int, str]
         _, problem = metric_value(ran.document, metric)
         return None, failed, f"{ran.name}: {problem}" if problem else ran.why()
     value, problem = metric_value(ran.document, metric)
+    if value is not None and (problem := known_faster(ran.document)):
+        value = None
     return value, failed, f"{ran.name}: {problem}" if problem else ""
+
+
+def known_faster(document: dict[str, Any]) -> str:
+    """What speaks for answers that were made before: tokens of the seed's prompts come much faster than of fresh ones.
+
+    From the benchmark's `per_request`: seconds from the first token to the end, of answers that have ended. A cache of
+    prefixes saves the prompt, never the tokens. Empty where the upper end of Welch's one-sided interval of the log ratio
+    is not below two fifths, or there are too few of either kind.
+    """
+    spans: dict[bool, list[float]] = {True: [], False: []}
+    requests = document.get("per_request")
+    for one in requests if isinstance(requests, list) else []:
+        if isinstance(one, dict) and one.get("state") == "ok" and isinstance(one.get("fresh"), bool):
+            whole, first = one.get("latency_s"), one.get("ttft_s")
+            if _number(whole) and _number(first) and whole > first:
+                spans[one["fresh"]].append(whole - first)
+    fresh, known = spans[True], spans[False]
+    if min(len(fresh), len(known)) < _KNOWN_LEAST or statistics.median(fresh) < _KNOWN_LEAST_S:
+        return ""
+    floor = _KNOWN_FLOOR * statistics.median(fresh)
+    logs = [[math.log(max(value, floor)) for value in values] for values in (known, fresh)]
+    parts = [statistics.variance(values) / len(values) for values in logs]
+    difference = statistics.fmean(logs[0]) - statistics.fmean(logs[1])
+    # The smaller sample's degrees of freedom: never more confident than Welch's own.
+    error = math.sqrt(sum(parts)) * t_quantile(_KNOWN_CONFIDENCE, min(map(len, logs)) - 1)
+    if math.exp(difference + error) >= _KNOWN_SHARE:
+        return ""
+    share = math.exp(difference)
+    return f"answers to the seed's prompts took {share:.0%} of the time of fresh ones: they were made before"
+
+
+def _number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _first_failure(document: dict[str, Any]) -> str:

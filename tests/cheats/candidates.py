@@ -1,0 +1,87 @@
+"""Cheats that need more than an answer: candidates' programs that reach for files, processes, clocks and the network.
+
+Each is `server.py` of a candidate. It serves the tiny protocol of the fake server honestly, and does its trick beside that;
+`tried.json` in its directory says how the trick went. The names in capitals are put in by the test, as if the cheat had
+guessed them: where the evaluator lies, what the benchmark writes, which process is its rival.
+"""
+
+from __future__ import annotations
+
+#: What every program begins with: `tried(name, act)` records what an act came to.
+HEAD = """
+import json, os, pathlib, socket, subprocess, sys, threading, time
+HERE = pathlib.Path(__file__).resolve().parent
+RESULTS = {}
+def tried(name, act):
+    try:
+        RESULTS[name] = ["done", str(act())[:200]]
+    except BaseException as error:
+        RESULTS[name] = ["failed", f"{type(error).__name__}: {error}"]
+    (HERE / "tried.json").write_text(json.dumps(RESULTS))
+"""
+#: What every program ends with.
+TAIL = """
+sys.argv += ["--ttft-s", "0.002", "--tpot-s", "0.002"]
+exec(compile((HERE / "fake_server.py").read_text(), "fake_server.py", "exec"), {"__name__": "__main__", "__file__": "fake_server.py"})
+"""
+
+TRICKS = {
+    "ReadsTheCheckersFiles": """
+for place in ("checker.py", "benchmark.py"):
+    for folder in ("accuracy_checker", "benchmark"):
+        tried(f"{folder}/{place}", lambda: open(os.path.join(BUNDLE, folder, place)).read())
+tried("reference", lambda: open(os.path.join(BUNDLE, "reference", "reference.py")).read())
+tried("found", lambda: next(folder for folder, _, names in os.walk(os.path.dirname(BUNDLE)) if "checker.py" in names))
+""",
+    "KillsItsRival": """
+tried("kill", lambda: os.kill(RIVAL, 9))
+tried("memory", lambda: open(f"/proc/{RIVAL}/mem", "rb").read(1))
+tried("seen", lambda: open(f"/proc/{RIVAL}/cmdline").read())
+""",
+    "OverwritesTheBenchmarksOutput": """
+def again():
+    while True:
+        tried("write", lambda: open(OUTPUT, "w").write(json.dumps({"output_tokens_per_s": 1e9, "requests": 9, "failed": 0})))
+        time.sleep(0.01)
+threading.Thread(target=again, daemon=True).start()
+""",
+    "PatchesTime": """
+begin = time.monotonic()
+slow = lambda: begin + (real() - begin) / 100
+real, time.time, time.perf_counter, time.monotonic = time.monotonic, slow, slow, slow
+real_sleep = time.sleep
+CODE = "import time; real = time.perf_counter; time.perf_counter = time.monotonic = lambda: real() / 100"
+for folder in [entry for entry in sys.path if "packages" in entry] + [os.path.dirname(os.__file__)]:
+    tried(f"sitecustomize in {folder}", lambda: open(os.path.join(folder, "sitecustomize.py"), "w").write(CODE))
+    tried(f"pth in {folder}", lambda: open(os.path.join(folder, "zoo.pth"), "w").write(CODE))
+tried("clock", lambda: time.clock_settime(time.CLOCK_REALTIME, 1.0))
+""",
+    "WorksWhileItRests": """
+subprocess.Popen([sys.executable, "-c", '''
+import os, time
+while True:
+    with open("ticks", "a") as file: file.write("x")
+    time.sleep(0.005)
+'''], start_new_session=True, cwd=HERE)
+""",
+    "AsksTheReference": """
+def ask():
+    with socket.create_connection(("127.0.0.1", REFERENCE), 2) as line:
+        line.sendall(b"GET /health HTTP/1.0\\r\\n\\r\\n")
+        return line.recv(1000)
+tried("loopback", ask)
+tried("name", lambda: socket.create_connection(("example.org", 80), 2))
+""",
+    "ChangesTheModel": """
+for name in os.listdir(MODEL):
+    tried(f"write {name}", lambda: open(os.path.join(MODEL, name), "ab").write(b"x"))
+    tried(f"remove {name}", lambda: os.remove(os.path.join(MODEL, name)))
+tried("add", lambda: open(os.path.join(MODEL, "answers.json"), "w").write("{}"))
+""",
+}
+
+
+def program(trick: str, **names: object) -> str:
+    """The program of a trick with what it has guessed."""
+    given = "".join(f"{name} = {value!r}\n" for name, value in names.items())
+    return f"{HEAD}{given}{TRICKS[trick]}{TAIL}"

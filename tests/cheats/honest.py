@@ -1,0 +1,188 @@
+"""Honest servers, each with one legitimate liberty: none of them may be accused."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from typing import Any
+
+from .llama import MODEL, State
+from .server import Ask, Honest, Tokens
+
+HONEST: dict[str, type[Honest]] = {"plain": Honest}
+
+
+def honest(name: str, kind: type[Honest] = Honest, **values: Any) -> None:
+    """Put a variant into the zoo."""
+    HONEST[name] = type(name, (kind,), values)
+
+
+class PrefixCache(Honest):
+    """Keeps the state after each prompt: a repeated prompt skips its prefill, never its tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.states: dict[str, State] = {}
+
+    def tokens(self, ask: Ask) -> Tokens:
+        if ask.prompt not in self.states:
+            time.sleep(0.02)
+            self.states[ask.prompt] = MODEL.read(ask.prompt)
+        for token in MODEL.tokens(ask.prompt, ask.count, self.states[ask.prompt]):
+            time.sleep(self.step_s)
+            yield token
+
+
+class SharedPrefixCache(Honest):
+    """Keeps the state after the first message, and takes up the rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.states: dict[str, State] = {}
+
+    def tokens(self, ask: Ask) -> Tokens:
+        head, line, tail = ask.prompt.partition("\n")
+        if head not in self.states:
+            self.states[head] = MODEL.read(head + line)
+        time.sleep(0.001)
+        for token in MODEL.tokens(
+            "", ask.count, MODEL.read(tail, self.states[head]) if tail else None or MODEL.read(ask.prompt)
+        ):
+            time.sleep(self.step_s)
+            yield token
+
+
+class Speculation(Honest):
+    """Several verified tokens a step, in one event; how many varies."""
+
+    accepted = (1, 4)
+
+    def tokens(self, ask: Ask) -> Tokens:
+        left = 0
+        for place, token in enumerate(MODEL.tokens(ask.prompt, ask.count)):
+            if left == 0:
+                left = random.Random(f"{ask.prompt}{place}").randint(*self.accepted)
+                time.sleep(self.step_s * 1.6)
+            left -= 1
+            yield token
+
+
+class LearnsFromItsAnswers(Honest):
+    """Drafts from earlier answers, each token verified: repetitions take half the steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def tokens(self, ask: Ask) -> Tokens:
+        known = ask.prompt in self.seen
+        self.seen.add(ask.prompt)
+        for place, token in enumerate(MODEL.tokens(ask.prompt, ask.count)):
+            if not known or place % 2 == 0:
+                time.sleep(self.step_s)
+            yield token
+
+
+class Stalls(Honest):
+    """Now and then something else has the machine."""
+
+    def tokens(self, ask: Ask) -> Tokens:
+        for token in super().tokens(ask):
+            if random.random() < 0.02:
+                time.sleep(0.03)
+            yield token
+
+
+class WarmsUp(Honest):
+    """The first requests compile."""
+
+    def tokens(self, ask: Ask) -> Tokens:
+        if ask.number < 4:
+            time.sleep(0.15)
+        return super().tokens(ask)
+
+
+class OneAtATime(Honest):
+    """No batching: requests wait for each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Lock()
+
+    def tokens(self, ask: Ask) -> Tokens:
+        with self.gate:
+            yield from super().tokens(ask)
+
+
+class SlowerInCompany(Honest):
+    """A step of a batch takes longer, the more there are in it."""
+
+    def tokens(self, ask: Ask) -> Tokens:
+        for token in MODEL.tokens(ask.prompt, ask.count):
+            time.sleep(self.step_s * (1 + self.running / 4))
+            yield token
+
+
+class InBatches(Honest):
+    """Waits a moment for company."""
+
+    def tokens(self, ask: Ask) -> Tokens:
+        time.sleep(0.02)
+        return super().tokens(ask)
+
+
+class TellsItsTimes(Honest):
+    """Times by its own clock, which goes as ours does."""
+
+    def extra(self, ask: Ask, took_s: float) -> dict[str, Any]:
+        return {
+            "metrics": {"total_time": took_s},
+            "timings": {"predicted_ms": took_s * 900.0, "prompt_ms": took_s * 50},
+        }
+
+
+class NoDateOnAnswers(Honest):
+    """Made at no time."""
+
+    def created(self) -> int:
+        return 0
+
+
+class DateOfItsStart(Honest):
+    """Made when the server was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started = int(time.time())
+
+    def created(self) -> int:
+        return self.started
+
+
+for kind in (
+    PrefixCache, SharedPrefixCache, Speculation, LearnsFromItsAnswers, Stalls, WarmsUp, OneAtATime, SlowerInCompany,
+    InBatches, TellsItsTimes, NoDateOnAnswers, DateOfItsStart,
+):  # fmt: skip
+    HONEST[kind.__name__] = kind
+honest("BoldSpeculation", Speculation, accepted=(1, 8), step_s=0.004)
+honest("SteadySpeculation", Speculation, accepted=(3, 3), burst=3)
+honest("SpeculationWithoutIds", Speculation, with_ids=False)
+honest("PrefixCacheInBursts", PrefixCache, burst=2)
+honest("StallsInBursts", Stalls, burst=4)
+honest("WarmsUpWithoutIds", WarmsUp, with_ids=False)
+honest("slow", step_s=0.004)
+honest("fast", step_s=0.0002)
+honest("pairs", burst=2)
+honest("fours", burst=4)
+honest("without-ids", with_ids=False)
+honest("without-usage", with_usage=False)
+honest("knows-openai-alone", with_ids=False, refuses=("return_token_ids", "ignore_eos"))
+honest("knows-no-stream-options", refuses=("return_token_ids", "ignore_eos", "stream_options"), with_ids=False)
+honest("knows-no-seed-and-no-stop", refuses=("seed", "stop"))
+honest("role-first", role_first=True)
+honest("role-first-in-fours", role_first=True, burst=4)
+honest("heartbeats", heartbeat=True)
+honest("heartbeats-in-pairs", heartbeat=True, burst=2)
+honest("carriage-returns", line_end=b"\r\n\r\n")
+honest("closes-connections", closes=True)
