@@ -1,6 +1,8 @@
 """Messages, exceptions, logs and work directories explained."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,6 +11,8 @@ from hypothesis import strategies as st
 from vibeserve import knowledge
 from vibeserve.base.errors import InputError
 from vibeserve.knowledge import catalogue
+
+[RECORDED] = (Path(__file__).parent / "recorded/neuroncc_compile_workdir").iterdir()
 
 
 @pytest.mark.parametrize(
@@ -91,40 +95,78 @@ def test_what_the_simulator_and_the_lint_say_has_its_entry():
     assert knowledge.find_error("S-PSTART").document()["source"].startswith("knowledge/data/rules.yaml:")
 
 
-LOG = """2026-08-01T10:00:00Z INFO 123 [root]: /opt/bin/neuronx-cc compile --target trn2 model.hlo_module.pb
-2026-08-01T10:00:01Z INFO 123 [job.Frontend]: Finished pass Tensorizer in 12.50 seconds
-2026-08-01T10:00:02Z WARNING 123 [Spill]: spilled SBUF bytes: 65536 bytes
-2026-08-01T10:00:03Z INFO 123 [job.Backend]: Finished pass Allocator in 250 ms
-2026-08-01T10:00:04Z ERROR 123 [Tensorizer]: [NCC_EOOM001] needed 30 GB > HBM limit 24 GB
-"""
+LOG = (RECORDED / "log-neuron-cc.txt").read_text(encoding="utf-8")
 
 
 @pytest.fixture
 def workdir(tmp_path):
-    folder = tmp_path / "neuroncc_compile_workdir" / "11111111-2222"
-    folder.mkdir(parents=True)
-    (folder / "log-neuron-cc.txt").write_text(LOG)
-    (folder / "model.MODULE_12.hlo_module.pb").write_bytes(b"x")
-    (folder / "model.MODULE_12.neff").write_bytes(b"y")
+    """The recorded work directory, with the NEFF that the log speaks of."""
+    from tests.profiles.test_neffs import header
+
+    from vibeserve.profiles import neff
+
+    folder = tmp_path / "neuroncc_compile_workdir" / RECORDED.name
+    shutil.copytree(RECORDED, folder)
+    [graph] = folder.glob("*.hlo_module.pb")
+    module = graph.name.removesuffix(".hlo_module.pb")
+    name = f"/tmp/gone/neuroncc_compile_workdir/{RECORDED.name}/{module}.neff"
+    neff.write(folder / f"{module}.neff", header(network_name=name), {"info.json": b"{}"})
     return folder
 
 
-def test_artifacts(workdir, cli):
+def test_artifacts_of_a_recorded_directory(workdir, cli):
     code, out, _ = cli("nki", "artifacts", workdir, "--json")
     assert code == 0
     document = json.loads(out)
-    assert {item["path"]: item["what"].split(" ")[1] for item in document["files"]} == {
-        "log-neuron-cc.txt": "compiler's",
-        "model.MODULE_12.hlo_module.pb": "graph",
-        "model.MODULE_12.neff": "executable",
+    what = {item["path"].rpartition(".")[2]: item["what"] for item in document["files"]}
+    assert what["pb"] == "the graph that was compiled (HLO)"
+    assert what["neff"] == "the executable (NEFF)"
+    assert {item["path"]: item["what"] for item in document["files"]}[
+        "command.txt"
+    ] == "the command line of the compile"
+    assert [(item["code"], item["line"]) for item in document["errors"]] == [(None, 23), ("NCC_IGCA046", 25)]
+    assert document["errors"][1]["fix"]
+    assert len(document["warnings"]) == 2
+    assert "matmul-based transposes" in document["warnings"][0]
+    passes = {item["name"]: (round(item["seconds"], 3), item["turns"]) for item in document["passes"]}
+    assert passes == {
+        "Tensorizer": (24.153, 1),
+        "NeuronInstComb": (10.801, 2),
+        "VerticalFusion": (3.5, 1),
+        "LICM": (0.608, 1),
     }
-    assert [(item["code"], item["line"]) for item in document["errors"]] == [("NCC_EOOM001", 5)]
-    assert len(document["warnings"]) == 1
-    assert document["passes"] == [{"name": "Tensorizer", "seconds": 12.5}, {"name": "Allocator", "seconds": 0.25}]
-    assert document["memory"][0] == {"what": "spilled SBUF bytes", "value": "65536", "unit": "bytes"}
-    assert document["neffs"] == [str(workdir / "model.MODULE_12.neff")]
-    assert [(item["neff"], item["kind"]) for item in document["kernels"]] == [(document["neffs"][0], "unknown")]
-    assert document["kernels"][0]["note"]
+    assert document["passes"][0]["name"] == "Tensorizer"
+    memory = {item["what"]: (item["value"], item["unit"]) for item in document["memory"]}
+    assert memory["Virtual memory peak"] == ("2969184", "K bytes")
+    assert memory["Weights total number of bytes"] == ("163885", "bytes")
+    assert memory["GCA DRAM bytes loaded or saved"] == ("45090304", "bytes")
+    assert ("2603", "bytes") in memory.values()
+    [kernel] = document["kernels"]
+    assert (kernel["kind"], kernel["kernel"], kernel["inputs"]) == ("nki", "matmul_relu", ["lhs_T", "rhs"])
+    assert "beside it" in kernel["note"]
+    code, out, _ = cli("nki", "artifacts", workdir)
+    assert "[NKI:matmul_relu]" in out
+    assert "NCC_IGCA046" in out
+    assert "2969184 K bytes" in out
+
+
+@pytest.mark.parametrize(
+    ("line", "passes"),
+    [
+        (
+            "06/16/2021 08:46:37 AM INFO [sg00/Tensorizer/RelayPasses]: Exit time region: delta=0.961s",
+            {"RelayPasses": 0.961},
+        ),
+        ("2024-08-15T14:49:05Z INFO 3835 [sg0000/Tensorizer/LICM]: LICM finished after 0.608 seconds", {"LICM": 0.608}),
+        ("06/16/2021 01:58:49 PM INFO [WalrusDriver]: INFO (ShrinkDN) Time: 7.507 seconds", {"ShrinkDN": 7.507}),
+        ("Finished pass Allocator in 250 ms", {"Allocator": 0.25}),
+        ("2024-08-15T14:49:05Z INFO 3835 [LICM]: Finished (changed=True)", {}),
+    ],
+)
+def test_pass_times_of_older_and_newer_logs(tmp_path, line, passes):
+    (tmp_path / "log-neuron-cc.txt").write_text(line + "\n")
+    found = knowledge.read_artifacts(tmp_path).passes
+    assert {item["name"]: item["seconds"] for item in found} == passes
 
 
 def test_the_newest_work_directory(tmp_path, workdir):
@@ -143,6 +185,7 @@ def test_cli_explain_from_a_file_and_from_text(cli, tmp_path):
     code, out, _ = cli("nki", "explain", log, "--json")
     assert code == 0
     match = json.loads(out)["matches"][0]
+    assert match["code"] == "NCC_IGCA046"
     assert set(match) >= {"code", "title", "cause", "fix", "file", "line"}
     code, out, _ = cli("nki", "explain", "NCC_EVRF001: unsupported operator triangular_solve")
     assert out.startswith("NCC_EVRF001: Unsupported operator")

@@ -54,7 +54,7 @@ def test_the_fixed_kernel_computes_what_was_meant(rule: str, tmp_path: Path) -> 
     kernel, _ = load_kernel(f"{path}:k")
     x = np.random.default_rng(0).standard_normal(SHAPE, np.float32)
     wanted = eval(case["expects"], {"np": np, "x": x})
-    np.testing.assert_allclose(simulate(kernel)(x), wanted, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(simulate(kernel, lnc=case.get("lnc", 1))(x), wanted, rtol=2e-5, atol=2e-5)
 
 
 def test_a_kernel_of_the_first_beta_runs_after_the_fixes_alone(tmp_path: Path) -> None:

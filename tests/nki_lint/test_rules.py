@@ -56,6 +56,28 @@ def test_every_rule_has_examples():
         assert len(entry["good"]) >= 3, rule
 
 
+def test_every_rule_of_the_language_is_a_lint_rule_or_accounted_for():
+    from vibeserve.knowledge import catalogue
+    from vibeserve.nki.lint.rules import accounted
+
+    simulator = Path(lint.__file__).parents[1]
+    said = "".join(
+        path.read_text(encoding="utf-8") for path in sorted(simulator.rglob("*.py")) if "lint" not in path.parts
+    )
+    said += "".join(path.read_text(encoding="utf-8") for path in sorted((simulator / "data").rglob("*.toml")))
+    known = {code: entry for code, entry in catalogue.errors().items() if entry.area == "rule"}
+    of_the_language = {code for code, entry in known.items() if entry.category != "rule: simulator"}
+    assert len(of_the_language) > 140
+    assert of_the_language == set(lint.rules()) | set(accounted())
+    assert not set(lint.rules()) & set(accounted())
+    for name, entry in accounted().items():
+        assert len(entry.reason) > 30, name
+        assert bool(entry.by) != bool(entry.seen_by), name
+        assert set(entry.by) <= set(lint.rules()), name
+        assert entry.seen_by in ("", "simulator"), name
+        assert not entry.seen_by or f'"{name}"' in said, name
+
+
 @pytest.mark.parametrize(
     ("rule", "kind", "text"), CASES, ids=[f"{rule}-{kind}-{i}" for i, (rule, kind, _) in enumerate(CASES)]
 )
@@ -187,6 +209,15 @@ def test_configuration(tmp_path, cli):
     (tmp_path / "pyproject.toml").write_text("[tool.vibeserve.lint]\nselct = []\n")
     with pytest.raises(InputError, match="unknown key 'selct'"):
         lint.lint_paths([path])
+
+
+@pytest.mark.parametrize("folder", ["examples/kernels", "src/vibeserve/nki/lib", "skills"])
+def test_no_false_alarm_on_our_own_kernels_in_any_version(folder):
+    files = sorted((Path(__file__).parents[2] / folder).rglob("*.py"))
+    files = [path for path in files if "beta" not in path.name]
+    for version in ("0.4", "0.5", "0.6"):
+        found = lint.lint_paths(files, lint.Options(version=version))
+        assert [item for item in found if item.severity in ("error", "warn")] == [], version
 
 
 def test_not_utf8(tmp_path):

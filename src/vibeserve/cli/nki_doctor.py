@@ -9,7 +9,7 @@ import typer
 from typer.exceptions import Exit
 
 from vibeserve.base.errors import EXIT_DOES_NOT_HOLD, MissingError
-from vibeserve.cli.output import JsonFlag, note, print_json, print_table
+from vibeserve.cli.output import JsonFlag, print_json, print_table
 from vibeserve.nki import doctor as checks
 
 
@@ -24,7 +24,7 @@ def doctor(
         bool, typer.Option("--header", help="Print a ready header for a script, and nothing else.")
     ] = False,
     artifacts: Annotated[
-        bool, typer.Option("--artifacts", help="Say how to keep and find compiler artifacts.")
+        bool, typer.Option("--artifacts", help="Print how to keep and find compiler artifacts, and nothing else.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -34,6 +34,9 @@ def doctor(
     """
     if header:
         print(checks.HEADER, end="")
+        return
+    if artifacts:
+        _show_artifacts(as_json)
         return
     found = checks.diagnose(checks.this_machine(), script, output)
     wrong = [item for item in found if item.ok is False]
@@ -45,11 +48,19 @@ def doctor(
             ["check", "", "what was seen", "what to do"],
             [[item.name, marks[item.ok], item.detail, item.fix] for item in found],
         )
-    if artifacts:
-        note(checks.ARTIFACT_FLAGS)
     if any(item.detail == checks.NOT_CONFIGURED for item in wrong):
         raise MissingError(
             checks.NOT_CONFIGURED, hint="without a device, kernels run on the simulator: vibeserve nki run SCRIPT"
         )
     if wrong:
         raise Exit(EXIT_DOES_NOT_HOLD)
+
+
+def _show_artifacts(as_json: bool) -> None:
+    help_on = checks.artifact_help()
+    if as_json:
+        print_json(help_on)
+        return
+    print_table(["set", "keeps"], [[item["set"], item["keeps"]] for item in help_on["keep"]])
+    print()
+    print_table(["where", "what lies there"], [[item["path"], item["holds"]] for item in help_on["places"]])

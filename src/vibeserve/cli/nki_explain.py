@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from vibeserve import knowledge
 from vibeserve.base.errors import InputError
 from vibeserve.cli.output import JsonFlag, note, print_json, print_table
+from vibeserve.nki import lint as linting
 
 
 def explain(
     message: Annotated[
         str, typer.Argument(help="A message, a log file such as log-neuron-cc.txt, or - for standard input.")
     ],
+    kernel: Annotated[
+        Path | None,
+        typer.Option(
+            "--kernel", help="The kernel's source: the likely line is found in it.", exists=True, dir_okay=False
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Explain a compiler message, an exception or a log: what it means, what to do, and the likely line."""
@@ -28,20 +35,39 @@ def explain(
         text = message
     if not text.strip():
         raise InputError("nothing to explain", hint="give a message, a log file, or - and the text on standard input")
-    found = knowledge.explain(text)
+    found = [(item, _likely(item, text, kernel)) for item in knowledge.explain(text)]
     if as_json:
-        print_json({"matches": [item.document() for item in found]})
+        print_json({"matches": [_document(item, places) for item, places in found]})
         return
     if not found:
         note("no known code or message in it: try 'vibeserve docs search' with its words")
-    for item in found:
+    for item, places in found:
         where = f" ({item.file}:{item.line})" if item.file else ""
         print(f"{item.code}: {item.title}{where}")
         for cause in item.cause:
             print(f"  - {cause}")
         for fix in item.fix:
             print(f"  → {fix}")
+        for place in places:
+            print(f"  likely {place.file}:{place.line}: {place.text}\n    {place.why}")
+        if kernel is not None and not places:
+            print(f"  no line of {kernel} fits it")
         print()
+
+
+def _likely(match: knowledge.Match, text: str, kernel: Path | None) -> list[linting.Place]:
+    if kernel is None:
+        return []
+    message = "\n".join(text.splitlines()[max(0, match.at_line - 3) : match.at_line + 3])
+    return linting.likely(match.code, message, kernel.read_text(encoding="utf-8", errors="replace"), str(kernel))
+
+
+def _document(match: knowledge.Match, places: list[linting.Place]) -> dict[str, Any]:
+    """The match, with the likely place as file and line where the text itself names none."""
+    document = match.document()
+    if match.file is None and places:
+        document |= {"file": places[0].file, "line": places[0].line}
+    return {**document, "likely": [item.document() for item in places]}
 
 
 def artifacts(
@@ -52,9 +78,9 @@ def artifacts(
 ) -> None:
     """Say what lies in a compiler's work directory: files, errors, warnings, pass times, memory figures."""
     found = knowledge.read_artifacts(knowledge.latest_workdir() if directory == "latest" else Path(directory))
-    from vibeserve import profiles
+    from vibeserve.nki import compiled
 
-    kernels = profiles.identify([found.directory]) if found.neffs else []
+    kernels = compiled.kernels(found.directory) if found.neffs else []
     if as_json:
         print_json({**found.document(), "kernels": [item.document() for item in kernels]})
         return

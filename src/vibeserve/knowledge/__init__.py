@@ -7,7 +7,7 @@ knowledge.explain(open("log-neuron-cc.txt").read())
 """
 
 from vibeserve.knowledge.answer import Answer, answer
-from vibeserve.knowledge.artifacts import Artifacts, latest_workdir, read_artifacts
+from vibeserve.knowledge.artifacts import Artifacts, artifact_help, latest_workdir, read_artifacts
 from vibeserve.knowledge.catalogue import (
     ErrorEntry,
     Flag,
@@ -44,6 +44,7 @@ __all__ = [
     "all_tables",
     "answer",
     "areas",
+    "artifact_help",
     "built_in",
     "errors",
     "explain",

@@ -4,30 +4,40 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from vibeserve.base.errors import InputError
+from vibeserve.knowledge import catalogue
 from vibeserve.knowledge.explain import explain
 
-# File name patterns (first that fits) and what such a file is.
-KINDS_OF_FILE = (
-    (r".*\.hlo_module\.pb$|.*\.hlo\.pb$", "the graph that was compiled (HLO)"),
-    (r".*\.neff$", "the executable (NEFF)"),
-    (r"log-neuron-cc\.txt$|.*\.log$", "the compiler's log: passes, warnings, memory, the reason behind a failure"),
-    (r".*\.ntff$", "an execution trace"),
-    (r".*\.klir$", "an NKI kernel's own IR, referred to by the graph"),
-    (r"command\.txt$|.*\.cmd$", "the command line of the compile"),
-    (r"kernel_debug_info\.json$", "instruction to kernel source line"),
-    (r".*\.json$", "a description (JSON)"),
-    (r".*\.(bin|npy)$", "data"),
-    (r".*\.(txt|asm|ir)$", "text, or IR before or after a pass"),
+# A line of the log: a time, the level, the process in the newer ones, the part of the compiler, the message.
+_LINE = re.compile(
+    r"(?:\S+Z|\d\d/\d\d/\d{4} \d\d:\d\d:\d\d [AP]M|\S+ [\d:.]+: +\d+ ) *(?P<level>[A-Z]+)(?: +\d+)? +\[(?P<part>[^\]]+)\]: ?(?P<text>.*)"
 )
+_LEVELS = {"ERROR": "ERROR", "CRITICAL": "ERROR", "FATAL": "ERROR", "WARNING": "WARNING", "WARN": "WARNING"}
 _LEVEL = re.compile(r"\b(ERROR|CRITICAL|FATAL|WARNING|WARN)\b")
-_PASS = re.compile(
-    r"(?:Finished|finished|completed|Running|pass)\b\s*(?:pass\s+)?[\"']?([A-Za-z][\w:.-]{2,60})[\"']?.*?\b(?:in|took|elapsed(?: time)?:?|:)\s*([0-9.]+)\s*(s|sec|seconds|ms)\b"
+_RULE_OF_STARS = re.compile(r"\**\s*")
+_PASSES = (
+    re.compile(r"(?P<name>[A-Za-z][\w.:-]*) finished after (?P<time>[\d.]+) (?P<unit>seconds)"),
+    re.compile(r"Exit time region: delta=(?P<time>[\d.]+)(?P<unit>s)"),
+    re.compile(r"\((?P<name>[A-Za-z]\w*)\) Time: (?P<time>[\d.]+) (?P<unit>seconds)"),
+    re.compile(
+        r"[Ff]inished (?:pass )?(?P<name>[A-Za-z][\w.:-]{2,60}) in (?P<time>[\d.]+) ?(?P<unit>s|sec|seconds|ms)\b"
+    ),
 )
-_MEMORY = re.compile(r"([A-Za-z][\w ]{2,40}?)\s*[:=]\s*([0-9][0-9.,]*)\s*(bytes|[KMG]i?B)\b", re.I)
+_MEMORY = (
+    re.compile(
+        r"(?P<what>[A-Za-z][\w /-]*?)\s*[:=]\s*(?P<value>[0-9][0-9.,]*)\s*(?P<unit>bytes(?:/partition)?|[KMG] ?i?B?(?:ytes)?)\b",
+        re.I,
+    ),
+    re.compile(
+        r"(?P<what>[A-Za-z][\w ]*?)\s+(?P<value>[0-9][0-9.,]*)\s*(?P<unit>bytes(?:/partition)?|[KMG]i?B)\b", re.I
+    ),
+    re.compile(r"(?P<what>[A-Za-z][\w ]*\bbytes\b[\w ]*?)\s*[:=]?\s*(?P<value>[0-9][0-9,]*)$", re.I),
+)
+_OF_MEMORY = re.compile(r"\b(sbuf|psum|hbm|dram|memory|spill\w*|reload\w*|weights?|dma|savings?)\b", re.I)
 _LARGEST_LOG = 50_000_000
 
 
@@ -106,15 +116,27 @@ def read_artifacts(directory: Path) -> Artifacts:
     )
 
 
+@cache
+def _facts() -> dict[str, Any]:
+    return dict(catalogue.load("artifacts.yaml"))
+
+
+def artifact_help() -> dict[str, list[dict[str, str]]]:
+    """How to keep what the compiler makes, and where it lands: {"keep": [{"set", "keeps"}], "places": [{"path", "holds"}]}."""
+    return {key: [dict(item) for item in _facts()[key]] for key in ("keep", "places")}
+
+
 def _what(name: str) -> str:
-    return next((what for pattern, what in KINDS_OF_FILE if re.fullmatch(pattern, name)), "unknown")
+    return next((what for pattern, what in _facts()["files"] if re.fullmatch(pattern, name)), "unknown")
 
 
 def _level(line: str) -> str | None:
-    match = _LEVEL.search(line[:200])
-    if match is None:
-        return None
-    return "WARNING" if match.group(1).startswith("WARN") else "ERROR"
+    """'ERROR' or 'WARNING' of a line at such a level (a line without the log's head: by the word itself)."""
+    match = _LINE.match(line)
+    if match is not None:
+        return None if _RULE_OF_STARS.fullmatch(match["text"]) else _LEVELS.get(match["level"])
+    word = _LEVEL.search(line[:200])
+    return _LEVELS[word.group(1)] if word is not None else None
 
 
 def _errors(text: str) -> list[dict[str, Any]]:
@@ -137,22 +159,34 @@ def _errors(text: str) -> list[dict[str, Any]]:
 
 
 def _passes(text: str) -> list[dict[str, Any]]:
-    """Pass times, longest first."""
-    found = [
-        {"name": match.group(1), "seconds": float(match.group(2)) / (1000 if match.group(3) == "ms" else 1)}
-        for line in text.splitlines()
-        if (match := _PASS.search(line))
-    ]
-    return sorted(found, key=lambda item: -float(str(item["seconds"])))
+    """Time of each pass over all its turns, longest first. A pass of the outermost level holds the time of those in it."""
+    seconds: dict[str, list[float]] = {}
+    for line in text.splitlines():
+        head = _LINE.match(line)
+        match = next((found for pattern in _PASSES if (found := pattern.search(line))), None)
+        if match is None:
+            continue
+        part = head["part"].rpartition("/")[2] if head is not None else ""
+        name = match.groupdict().get("name") or part
+        if name:
+            seconds.setdefault(name, []).append(float(match["time"]) / (1000 if match["unit"] == "ms" else 1))
+    rows = [{"name": name, "seconds": sum(times), "turns": len(times)} for name, times in seconds.items()]
+    return sorted(rows, key=lambda item: -float(str(item["seconds"])))
 
 
 def _memory(text: str) -> list[dict[str, Any]]:
-    """Memory figures of lines that speak of memory."""
-    out = []
+    """Memory figures of lines that speak of memory: {"what", "value" (as written), "unit"}."""
+    out: list[dict[str, Any]] = []
     for line in text.splitlines():
-        if re.search(r"\b(sbuf|psum|hbm|dram|memory|spill)", line, re.I):
-            out += [
-                {"what": match.group(1).strip(), "value": match.group(2), "unit": match.group(3)}
-                for match in _MEMORY.finditer(line)
-            ]
+        head = _LINE.match(line)
+        said = head["text"] if head is not None else line
+        if not _OF_MEMORY.search(said):
+            continue
+        for pattern in _MEMORY:
+            matches = list(pattern.finditer(said.strip()))
+            for match in matches:
+                unit = match.groupdict().get("unit") or "bytes"
+                out.append({"what": match["what"].strip(), "value": match["value"], "unit": unit})
+            if matches:
+                break
     return out

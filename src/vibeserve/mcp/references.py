@@ -49,17 +49,21 @@ def _debugging() -> Iterator[tuple[str, str]]:
         ]
         parts += [f"## {kind.capitalize()}s", "\n".join(["| name | what it does |", "|---|---|", *lines])]
     yield "references/compiler-flags.md", _joined(parts)
-    from vibeserve.knowledge.artifacts import KINDS_OF_FILE
-    from vibeserve.nki.doctor import ARTIFACT_FLAGS
+    from vibeserve.knowledge import catalogue
 
-    lines = [f"| `{_cell(pattern)}` | {_cell(what)} |" for pattern, what in KINDS_OF_FILE]
+    facts = catalogue.load("artifacts.yaml")
+    keep = [f"| `{_cell(item['set'])}` | {_cell(item['keeps'])} |" for item in facts["keep"]]
+    places = [f"| `{_cell(item['path'])}` | {_cell(item['holds'])} |" for item in facts["places"]]
+    files = [f"| `{_cell(pattern)}` | {_cell(what)} |" for pattern, what in facts["files"]]
     yield (
         "references/compiler-artifacts.md",
         _joined(
             [
                 "# What a compile leaves behind",
-                f"Keep it with {ARTIFACT_FLAGS}.",
-                "\n".join(["| file (regular expression) | what it is |", "|---|---|", *lines]),
+                "`vibeserve nki doctor --artifacts` prints the first two tables.",
+                "\n".join(["| set | keeps |", "|---|---|", *keep]),
+                "\n".join(["| where | what lies there |", "|---|---|", *places]),
+                "\n".join(["| file (regular expression) | what it is |", "|---|---|", *files]),
                 "`vibeserve nki artifacts DIR` reads a work directory: errors, warnings, passes with their times, memory, NEFFs.",
             ]
         ),

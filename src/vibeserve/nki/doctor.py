@@ -9,11 +9,14 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from vibeserve import knowledge
+from vibeserve.nki.troubles import troubles
 
 NOT_CONFIGURED = (
     "NKI_VENV_PATH not configured. Set the environment variable or create .claude/nki-dev-suite.local.md with "
@@ -31,10 +34,11 @@ _SAME = {
     "trn2n": "trn2",
     "trn2u": "trn2",
 }
+# Pairs that mean nothing together: (a flag with its value, or without one for any) and why.
 _CONTRADICTIONS = (
-    (r"--optlevel[= ]1|-O1\b", r"--optlevel[= ]3|-O3\b", "-O1 and -O3"),
-    (r"--auto-cast[= ]none", r"--auto-cast-type", "--auto-cast=none with --auto-cast-type"),
-    (r"--lnc[= ]1|--logical-nc-config[= ]1", r"--lnc[= ]2|--logical-nc-config[= ]2", "LNC 1 and LNC 2"),
+    (("--auto-cast", "none"), ("--auto-cast-type", None), "nothing is cast"),
+    (("--no_cache", None), ("--cache_dir", None), "the cache is not used"),
+    (("--no_cache", None), ("--retry_failed_compilation", None), "the cache is not used"),
 )
 
 
@@ -59,11 +63,14 @@ def _output(argv: list[str]) -> str | None:
         return None
 
 
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+def _version(name: str, folders: list[str]) -> str | None:
+    """A package's version in the given site-packages, or in this Python where there are none."""
+    found = (
+        importlib.metadata.distributions(name=name, path=folders)
+        if folders
+        else importlib.metadata.distributions(name=name)
+    )
+    return next((item.version for item in found), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +81,7 @@ class Machine:
     folder: Path
     which: Callable[[str], str | None] = shutil.which
     run: Callable[[list[str]], str | None] = _output
-    installed: Callable[[str], str | None] = _version
+    installed: Callable[[str, list[str]], str | None] = _version
     free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free
 
 
@@ -91,25 +98,32 @@ def venv_path(machine: Machine) -> str | None:
     if not path.is_file():
         return None
     match = re.match(r"---\s*\n(.*?)\n---", path.read_text(encoding="utf-8", errors="replace"), re.S)
-    found = re.search(r"^nki_venv_path:\s*['\"]?([^'\"\n#]+)", match.group(1), re.M) if match else None
-    return found.group(1).strip() if found else None
+    try:
+        front = yaml.safe_load(match.group(1)) if match else None
+    except yaml.YAMLError:
+        return None
+    found = front.get("nki_venv_path") if isinstance(front, dict) else None
+    return str(found).strip() or None if found is not None else None
 
 
 def diagnose(machine: Machine, script: Path | None = None, output: Path | None = None) -> list[Check]:
     """Every check: environment, device, packages, agreement of target and LNC, flags, disk; then of a script and of a
     profiling output directory where they are given."""
+    text = script.read_text(encoding="utf-8", errors="replace") if script is not None else ""
+    settings = script_settings(text)
+    seen = replace(machine, environment={**machine.environment, **settings})
     found = [
         _venv(machine),
         *_device(machine),
         _packages(machine),
-        *_targets(machine),
-        *_flags(machine),
-        _disk(machine),
+        *_targets(seen),
+        *_flags(seen),
+        _disk(seen),
     ]
     if script is not None:
-        found += _script(script)
+        found += _script(script, text, settings)
     if output is not None:
-        found += _output_directory(output)
+        found += [Check(item.name, item.ok, item.detail, item.fix) for item in troubles(output)]
     return found
 
 
@@ -160,9 +174,13 @@ def detected_family(text: str) -> str | None:
 
 
 def _packages(machine: Machine) -> Check:
-    have = {name: version for name in _PACKAGES if (version := machine.installed(name))}
+    """The neuronx packages of the kernel environment where one is set, else of this Python."""
+    venv = venv_path(machine)
+    folders = [str(path) for path in Path(venv).expanduser().glob("lib/python*/site-packages")] if venv else []
+    have = {name: version for name in _PACKAGES if (version := machine.installed(name, folders))}
     if not have:
-        return Check("packages", None, "no neuronx package in this Python", "activate the kernel environment")
+        where = f"in {venv}" if folders else "in this Python"
+        return Check("packages", None, f"no neuronx package {where}", "activate the kernel environment")
     return Check("packages", True, ", ".join(f"{name} {version}" for name, version in have.items()))
 
 
@@ -199,18 +217,42 @@ def _targets(machine: Machine) -> Iterator[Check]:
 
 def _flags(machine: Machine) -> Iterator[Check]:
     flags = machine.environment.get("NEURON_CC_FLAGS", "")
-    found = [label for one, other, label in _CONTRADICTIONS if re.search(one, flags) and re.search(other, flags)]
-    unknown = [
-        word.split("=")[0]
-        for word in flags.split()
-        if word.startswith("--") and knowledge.find_flag(word.split("=")[0]) is None
-    ]
+    given: dict[str, set[str]] = {}
+    unknown = []
+    for name, value in flag_values(flags):
+        known = knowledge.find_flag(name) or knowledge.find_flag(f"{name} {value}")
+        if known is None:
+            unknown.append(name)
+        given.setdefault(known.name if known else name, set()).add(value)
+    found = [f"{name} is {' and '.join(sorted(values))}" for name, values in given.items() if len(values) > 1]
+    for (one, wanted), (other, _), why in _CONTRADICTIONS:
+        if one in given and other in given and (wanted is None or wanted in given[one]):
+            found.append(f"{one}{'=' + wanted if wanted else ''} with {other} ({why})")
     if found:
-        yield Check("compiler flags", False, f"they contradict one another: {', '.join(found)}", "drop one of them")
+        yield Check("compiler flags", False, f"they contradict one another: {'; '.join(found)}", "drop one of them")
     elif unknown:
         yield Check("compiler flags", None, f"not known here: {', '.join(unknown)}", "vibeserve docs search FLAG")
     else:
         yield Check("compiler flags", True, flags or "none")
+
+
+def flag_values(flags: str) -> Iterator[tuple[str, str]]:
+    """(flag, value) of `--lnc 1`, `--lnc=1`, `-O1`; the value is '' where there is none. `--pipeline compile SaveTemps` has two words."""
+    words = flags.split()
+    at = 0
+    while at < len(words):
+        word, at = words[at], at + 1
+        if not word.startswith("-"):
+            continue
+        name, equals, value = word.partition("=")
+        if (match := re.fullmatch(r"-O([0-3])", name)) is not None:
+            yield "--optlevel", match.group(1)
+            continue
+        values = [value] if equals else []
+        while not equals and at < len(words) and not words[at].startswith("-"):
+            values.append(words[at])
+            at += 1
+        yield name, " ".join(values)
 
 
 def _disk(machine: Machine) -> Check:
@@ -225,33 +267,32 @@ def _disk(machine: Machine) -> Check:
     )
 
 
-def _script(path: Path) -> Iterator[Check]:
-    """Are the variables of a script set before its imports? (The lint rule H-ENV-LATE, and the profiling variables.)"""
+def _script(path: Path, text: str, settings: Mapping[str, str]) -> Iterator[Check]:
+    """Are the variables of a script set before its imports? (The lint rules of host code, and the profiling variables.)"""
     from vibeserve.nki import lint
 
-    text = path.read_text(encoding="utf-8", errors="replace")
     late = lint.lint_text(text, str(path), lint.Options(only=("H-*",)))
     for item in late:
         yield Check(f"script line {item.line}", False, item.message, item.instead)
-    set_here = _environment_of(text)
-    if "NEURON_RT_INSPECT_ENABLE" not in set_here:
-        yield Check("script profiling", None, "the script sets no profiling variable", HEADER)
+    missing = [name for name in _PROFILING if name not in settings]
+    if missing:
+        yield Check("script profiling", None, f"the script does not set {', '.join(missing)}", HEADER)
     elif not late:
         yield Check("script", True, "its variables are set before the imports")
 
 
-def _environment_of(text: str) -> set[str]:
+_PROFILING = ("NEURON_RT_INSPECT_ENABLE", "NEURON_RT_INSPECT_DEVICE_PROFILE", "NEURON_RT_INSPECT_OUTPUT_DIR")
+
+
+def script_settings(text: str) -> dict[str, str]:
+    """The environment variables that a script sets to written-out text: os.environ[…] = …, setdefault, update, putenv."""
+    from vibeserve.nki.lint.checks.host import environment_settings
+
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
-        return set()
-    return {
-        str(node.slice.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Subscript)
-        and isinstance(node.slice, ast.Constant)
-        and "environ" in ast.unparse(node.value)
-    }
+        return {}
+    return {name: value for _, name, value in environment_settings(tree) if value is not None}
 
 
 HEADER = """import os
@@ -267,69 +308,10 @@ os.environ["NEURON_RT_INSPECT_DEVICE_PROFILE"] = "1"
 os.environ["NEURON_RT_INSPECT_OUTPUT_DIR"] = "./output"
 """
 
-ARTIFACT_FLAGS = (
-    "--verbose=info and --pipeline compile SaveTemps in NEURON_CC_FLAGS; they land in /tmp/$USER/neuroncc_compile_workdir/<uuid>/ "
-    "(log-neuron-cc.txt, *.neff, *.hlo_module.pb): vibeserve nki artifacts latest"
-)
 
-
-def _output_directory(folder: Path) -> Iterator[Check]:
-    """The troubles of a profiling run, told by what its output directory holds."""
-    neffs = sorted(folder.rglob("*.neff")) if folder.is_dir() else []
-    traces = sorted(folder.rglob("*.ntff")) if folder.is_dir() else []
-    if not neffs:
-        why = "set NEURON_RT_INSPECT_ENABLE=1 before imports, print the result (it forces the run), check neuron-ls and that the folder is writable"
-        yield Check("output: NEFF", False, f"no NEFF below {folder}", why)
-        return
-    yield Check("output: NEFF", True, f"{len(neffs)} NEFF(s)")
-    if len(neffs) > 1:
-        yield Check(
-            "output: several NEFFs",
-            False,
-            f"{len(neffs)} graphs ran on the device",
-            "compute references on the CPU; vibeserve nki neffs DIR KERNEL tells which is which",
-        )
-    if not traces:
-        yield Check(
-            "output: trace",
-            False,
-            "no NTFF: the capture failed",
-            "on the device: vibeserve nki capture NEFF; check disk space and the kernel environment",
-        )
-    empty = [path for path in traces if path.stat().st_size < 1024]
-    if empty:
-        yield Check(
-            "output: empty trace",
-            False,
-            f"{empty[0].name} holds {empty[0].stat().st_size} bytes",
-            "--profile-nth-exec=2, NEURON_RT_ENABLE_DGE_NOTIFICATIONS=1; check that the kernel ran",
-        )
-    latencies = _latencies(folder)
-    if len(latencies) > 1:
-        spread = (max(latencies) - min(latencies)) / min(latencies)
-        fix = "skip the warm-up (--profile-nth-exec=2), pin a core, average several, look for throttling"
-        yield Check(
-            "output: latency varies",
-            spread <= 0.05,
-            f"{len(latencies)} runs, {spread:.1%} apart",
-            "" if spread <= 0.05 else fix,
-        )
-
-
-def _latencies(folder: Path) -> list[float]:
-    import json
-
-    out = []
-    for path in sorted(folder.rglob("metrics.json")):
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            continue
-        nodes = [document, *document.values()] if isinstance(document, dict) else []
-        value = next((node["total_time"] for node in nodes if isinstance(node, dict) and node.get("total_time")), None)
-        if value:
-            out.append(float(value))
-    return out
+def artifact_help() -> dict[str, list[dict[str, str]]]:
+    """How to keep what the compiler makes, and where it lands: {"keep": [{"set", "keeps"}], "places": [{"path", "holds"}]}."""
+    return knowledge.artifact_help()
 
 
 def _first_line(text: str) -> str:

@@ -9,6 +9,7 @@ Rules are data (rules.toml); what takes more than a name to see is a small funct
 
 from vibeserve.nki.lint.engine import Options, checked_version, configured, lint_paths, lint_text, python_files
 from vibeserve.nki.lint.fixes import Fixed, fix_text
+from vibeserve.nki.lint.likely import Place, likely
 from vibeserve.nki.lint.output import github, human, sarif
 from vibeserve.nki.lint.rules import DEFAULT_VERSION, VERSIONS, Finding, Rule, rules
 
@@ -18,12 +19,14 @@ __all__ = [
     "Finding",
     "Fixed",
     "Options",
+    "Place",
     "Rule",
     "checked_version",
     "configured",
     "fix_text",
     "github",
     "human",
+    "likely",
     "lint_paths",
     "lint_text",
     "python_files",

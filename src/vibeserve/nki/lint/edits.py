@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vibeserve.nki.lint.source import Source
 
-Placed = ast.expr | ast.stmt | ast.keyword | ast.alias
+Placed = ast.expr | ast.stmt | ast.keyword | ast.alias | ast.arg
 
 
 @dataclass(frozen=True, slots=True)

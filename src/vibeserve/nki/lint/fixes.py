@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vibeserve.nki.lint import migrations
+from vibeserve.nki.lint import migrations, reordering
 from vibeserve.nki.lint.edits import Edit, Places, applied, local_name, without_overlap
 from vibeserve.nki.lint.engine import Options, _hits, deduce_version
 from vibeserve.nki.lint.rules import Hit, Rule, rules
@@ -202,4 +202,5 @@ FIXES: dict[str, Callable[[Source, Places, Rule, Hit], Iterator[Edit]]] = {
     "range": _range,
     "list-default": _list_default,
     **migrations.FIXES,
+    **reordering.FIXES,
 }

@@ -110,3 +110,24 @@ def rules() -> dict[str, Rule]:
             raise ValueError(f"rules.toml: {name} is written wrongly: {bad or rule.scope}")
         found[name] = rule
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Accounted:
+    """A rule of the language that no lint rule bears the name of: which rules report it, or what else sees it, and why."""
+
+    id: str
+    reason: str
+    by: tuple[str, ...] = ()
+    seen_by: str = ""
+
+
+@cache
+def accounted() -> dict[str, Accounted]:
+    """The rules of accounted.toml by their id."""
+    with (Path(__file__).parent / "accounted.toml").open("rb") as file:
+        raw = tomllib.load(file)
+    return {
+        name: Accounted(name, entry["reason"], tuple(entry.get("by", ())), entry.get("seen_by", ""))
+        for name, entry in raw.items()
+    }

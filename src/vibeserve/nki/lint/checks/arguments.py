@@ -9,6 +9,7 @@ from vibeserve.nki.lint.rules import Hit, check
 from vibeserve.nki.lint.source import DTYPE_BYTES, Source
 
 _LOWEST = -3.4028235e38
+_MOST_DIMENSIONS = 5
 _SBUF_BYTES = 245752  # of the largest generation, a partition, usable
 
 
@@ -95,10 +96,10 @@ def gather_counts(source: Source) -> Iterator[Hit]:
 
 @check
 def flat_tile(source: Source) -> Iterator[Hit]:
-    """`nl.ndarray((128,), buffer=nl.sbuf)`."""
+    """`nl.ndarray((128,), buffer=nl.sbuf)`, and one of more than five dimensions."""
     for tile in source.tiles.values():
-        if len(tile.shape) == 1 and tile.buffer in ("sbuf", "psum"):
-            yield Hit(tile.node, tile.name)
+        if tile.buffer in ("sbuf", "psum") and (len(tile.shape) == 1 or len(tile.shape) > _MOST_DIMENSIONS):
+            yield Hit(tile.node, f"{tile.name} has {len(tile.shape)}")
 
 
 @check

@@ -165,18 +165,6 @@ def library_call(source: Source) -> Iterator[Hit]:
 
 
 @check
-def tensor_index(source: Source) -> Iterator[Hit]:
-    """`t[tile]` or `t[tile, 0:4]`."""
-    for node in source.nodes:
-        if not isinstance(node, ast.Subscript) or not source.in_kernel(node):
-            continue
-        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        for item in items:
-            if isinstance(item, ast.Name | ast.Subscript) and source.tile_of(item) is not None:
-                yield Hit(node, ast.unparse(item))
-
-
-@check
 def loop_state(source: Source) -> Iterator[Hit]:
     """A body of fori_loop or while_loop that returns a value."""
     by_name: dict[str, FunctionNode] = {node.name: node for node in source.functions}

@@ -60,50 +60,83 @@ def device_reference(source: Source) -> Iterator[Hit]:
 
 @check
 def late_environment(source: Source) -> Iterator[Hit]:
-    """`os.environ["NEURON_RT_…"] = …` below the first neuron import of the module."""
-    first = min(
+    """`os.environ["NEURON_RT_…"] = …` (or setdefault, update, putenv) below the first neuron import of the module."""
+    first = _first_import(source, "torch_xla", "torch_neuronx", "neuronxcc", "libneuronxla", "jax_neuronx")
+    first_nki = min((line for line in (first, _first_import(source, "nki")) if line is not None), default=None)
+    for node, name, _ in environment_settings(source.tree):
+        line = first_nki if name.startswith("NKI_") else first
+        if line is not None and getattr(node, "lineno", 0) > line and _EARLY.fullmatch(name) and name not in _LATER:
+            yield Hit(node, name)
+
+
+def _first_import(source: Source, *packages: str) -> int | None:
+    """The line of the module's first import of one of the packages."""
+    return min(
         (
             node.lineno
             for node in source.tree.body
             if isinstance(node, ast.Import | ast.ImportFrom)
-            and any(
-                word in ast.unparse(node).split()[1].split(".")[0]
-                for word in ("torch_xla", "torch_neuronx", "neuronxcc")
-            )
+            and any(name.split(".")[0] in packages for name in _imported_names(node))
         ),
         default=None,
     )
-    if first is None:
-        return
-    for node in source.nodes:
-        if isinstance(node, ast.Assign) and node.lineno > first:
-            name = _environment_key(source, node.targets[0]) or ""
-            if _EARLY.fullmatch(name) and name not in _LATER:
-                yield Hit(node, name)
 
 
-def _environment_key(source: Source, target: ast.expr) -> str | None:
-    if (
-        isinstance(target, ast.Subscript)
-        and source.resolve(target.value) == "os.environ"
-        and isinstance(target.slice, ast.Constant)
-    ):
-        return str(target.slice.value)
-    return None
+def _imported_names(node: ast.Import | ast.ImportFrom) -> list[str]:
+    return [item.name for item in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+
+
+def environment_settings(tree: ast.AST) -> Iterator[tuple[ast.AST, str, str | None]]:
+    """(node, variable, text) of each setting of the environment in a file; the text is None where it is computed."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if (
+                    isinstance(target, ast.Subscript)
+                    and _is_environment(target.value)
+                    and isinstance(target.slice, ast.Constant)
+                ):
+                    yield node, str(target.slice.value), _text(node.value)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if (
+                node.func.attr in ("setdefault", "putenv")
+                and len(node.args) == 2
+                and isinstance(node.args[0], ast.Constant)
+            ):
+                if node.func.attr == "putenv" or _is_environment(node.func.value):
+                    yield node, str(node.args[0].value), _text(node.args[1])
+            elif node.func.attr == "update" and _is_environment(node.func.value):
+                yield from _updated(node)
+
+
+def _updated(call: ast.Call) -> Iterator[tuple[ast.AST, str, str | None]]:
+    for argument in call.args:
+        if isinstance(argument, ast.Dict):
+            for key, value in zip(argument.keys, argument.values, strict=True):
+                if isinstance(key, ast.Constant):
+                    yield key, str(key.value), _text(value)
+    for word in call.keywords:
+        if word.arg:
+            yield word, word.arg, _text(word.value)
+
+
+def _is_environment(node: ast.expr) -> bool:
+    return ast.unparse(node) in ("os.environ", "environ")
+
+
+def _text(node: ast.expr) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
 @check
 def target_mismatch(source: Source) -> Iterator[Hit]:
     """--target of NEURON_CC_FLAGS against NEURON_PLATFORM_TARGET_OVERRIDE."""
     found: dict[str, tuple[str, ast.AST]] = {}
-    for node in source.nodes:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            name = _environment_key(source, node.targets[0])
-            text = node.value.value
-            if name == "NEURON_PLATFORM_TARGET_OVERRIDE":
-                found[name] = (text, node)
-            elif name == "NEURON_CC_FLAGS" and (match := re.search(r"--target[= ](\w+)", text)):
-                found[name] = (match.group(1), node)
+    for node, name, text in environment_settings(source.tree):
+        if name == "NEURON_PLATFORM_TARGET_OVERRIDE" and text is not None:
+            found[name] = (text, node)
+        elif name == "NEURON_CC_FLAGS" and (match := re.search(r"--target[= ](\w+)", text or "")):
+            found[name] = (match.group(1), node)
     names = {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3", "inf2": "trn1", "trn1n": "trn1"}
     if len(found) == 2:
         flags, override = found["NEURON_CC_FLAGS"], found["NEURON_PLATFORM_TARGET_OVERRIDE"]

@@ -177,7 +177,7 @@ def memset_type(source: Source) -> Iterator[Hit]:
         inner = value.operand if isinstance(value, ast.UnaryOp) else value
         if tile is None or value is None or tile.dtype not in _INTEGERS or not isinstance(inner, ast.Constant):
             continue
-        if isinstance(inner.value, float) and inner.value % 1:
+        if isinstance(inner.value, float):
             yield Hit(value, f"{ast.unparse(value)} into {tile.dtype}")
 
 
@@ -220,15 +220,6 @@ def bitwise_float(source: Source) -> Iterator[Hit]:
             for value, tile in _operands(source, call, "data", "data1", "data2"):
                 if tile.dtype in DTYPE_BYTES and tile.dtype not in _INTEGERS:
                     yield Hit(value, f"{tile.name} is {tile.dtype}")
-
-
-@check
-def partition_step(source: Source) -> Iterator[Hit]:
-    """`t[0:128:2, …]` on chip."""
-    for node, tile, part in _partition_slices(source):
-        step = source.number(part.step) if part.step is not None else 1
-        if tile.buffer in _ON_CHIP and step not in (None, 1):
-            yield Hit(node, f"step {step}")
 
 
 @check
