@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,14 @@ import pytest
 import vibeserve.nki.isa as nisa
 import vibeserve.nki.language as nl
 from vibeserve.nki import KernelError, simulate
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests say for themselves what the environment asks of the simulator."""
+    for name in list(os.environ):
+        if name.startswith(("NKI_", "NEURON_")):
+            monkeypatch.delenv(name)
 
 
 def load(x: Any) -> Any:

@@ -70,7 +70,7 @@ def table(tensor: NkiTensor, flat: np.ndarray, itemsize: int) -> tuple[np.ndarra
     """(table of rows over `flat`, row numbers, which of them are in range) of a view that takes rows by an index."""
     rows = tensor.rows
     assert rows is not None
-    numbers = read(rows.index).reshape(-1).astype(np.int64)[: tensor.shape[0]]
+    numbers = read(rows.index).reshape(rows.index.shape[0], -1).T.reshape(-1).astype(np.int64)[: tensor.shape[0]]
     total = flat.size // itemsize
     reach = sum((size - 1) * stride for size, stride in zip(tensor.shape[1:], tensor.strides[1:], strict=True))
     step = rows.step

@@ -33,17 +33,24 @@ def _silu_dx(x: np.ndarray) -> np.ndarray:
     return s * (_ONE + x * (_ONE - s))
 
 
+def _normal_cdf(x: np.ndarray) -> np.ndarray:
+    """(1 + erf(x / sqrt 2)) / 2, also where the 1 would swallow erf."""
+    from scipy.special import erfc
+
+    return _HALF * erfc(x * f32(-1 / math.sqrt(2)))  # type: ignore[no-any-return]
+
+
 def _gelu(x: np.ndarray) -> np.ndarray:
-    return _HALF * x * (_ONE + _erf(x * f32(1 / math.sqrt(2))))
+    return x * _normal_cdf(x)
 
 
 def _gelu_dx(x: np.ndarray) -> np.ndarray:
     density = np.exp(-_HALF * x * x) * f32(1 / math.sqrt(2 * math.pi))
-    return _HALF * (_ONE + _erf(x * f32(1 / math.sqrt(2)))) + x * density
+    return _normal_cdf(x) + x * density
 
 
 def _gelu_tanh(x: np.ndarray) -> np.ndarray:
-    return _HALF * x * (_ONE + np.tanh(_SQRT_2_OVER_PI * (x + f32(0.044715) * x * x * x)))
+    return x * sigmoid(_TWO * _SQRT_2_OVER_PI * (x + f32(0.044715) * x * x * x))  # (1 + tanh u) / 2 = sigmoid(2 u)
 
 
 def _gelu_sigmoid_dx(x: np.ndarray) -> np.ndarray:
@@ -99,6 +106,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "arctan": (-math.pi / 2, math.pi / 2),
     "sqrt": (2.0**-116, 2.0**118),
     "rsqrt": (2.0**-87, 2.0**97),
+    "reciprocal": (2.0**-42, 2.0**42),  # of the absolute value
 }
 
 

@@ -40,8 +40,8 @@ class Inputs:
         self.back: list[tuple[Any, np.ndarray, np.ndarray | None, Storage]] = []
         self.torch = False
 
-    def convert(self, value: Any, where: str) -> Any:
-        """An argument as the kernel sees it; `where` names it in messages."""
+    def convert(self, value: Any, where: str, *, held: bool = False) -> Any:
+        """An argument as the kernel sees it; `where` names it in messages, `held` says that an object holds it."""
         if is_array(value):
             if getattr(value, "ndim", 1) == 0:
                 return value.item()
@@ -54,6 +54,8 @@ class Inputs:
             items = [self.convert(item, f"{where}[{i}]") for i, item in enumerate(value)]
             return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
         if isinstance(value, dict):
+            if not all(isinstance(key, str) for key in value):
+                self._doubtful(where, f"has the keys {list(value)!r}", "B1-DICT-KEY", "string keys")
             return {key: self.convert(item, f"{where}[{key!r}]") for key, item in value.items()}
         if isinstance(value, list):
             if any(is_array(item) for item in value):
@@ -63,20 +65,27 @@ class Inputs:
                     rule="kernel arguments are no lists",
                     fix="pass a tuple",
                 )
+            if not held:  # an object may hold lists
+                self._doubtful(where, f"is the list {value!r}", "B2-LISTARG", "a tuple")
             return value
-        if (dataclasses.is_dataclass(value) and not isinstance(value, type)) or isinstance(value, NKIObject):
-            return self._object(value, where)
+        if _is_object(value):
+            items = {name: self.convert(item, f"{where}.{name}", held=True) for name, item in _fields(value).items()}
+            return _changed(value, items)
+        if isinstance(value, complex | bytes | set | frozenset) or (
+            isinstance(value, int) and not -(1 << 31) <= value < 1 << 32
+        ):
+            self._doubtful(
+                where, f"is {value!r}", "L-VALUES",
+                "None, bool, 32-bit numbers, strings, tensors, tuples, dicts, enum members, dataclasses and NKIObjects",
+            )  # fmt: skip
         return value
 
-    def _object(self, value: Any, where: str) -> Any:
-        fields = getattr(value, "__dict__", {})
-        changed = {name: self.convert(item, f"{where}.{name}") for name, item in fields.items()}
-        if all(changed[name] is item for name, item in fields.items()):
-            return value
-        twin = copy.copy(value)
-        for name, item in changed.items():
-            object.__setattr__(twin, name, item)
-        return twin
+    def _doubtful(self, where: str, what: str, code: str, rule: str) -> None:
+        """Report an argument that Python runs with and the device's compiler refuses."""
+        self.session.report(
+            "device-refuses", f"argument {where} {what}: a build for the device fails here", detail=f"allowed: {rule}",
+            code=code, fix=f"pass {rule}",
+        )  # fmt: skip
 
     def _tensor(self, value: Any, where: str) -> NkiTensor:
         found = self.tensors.get(id(value))
@@ -140,6 +149,8 @@ class Inputs:
             return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
         if isinstance(value, dict):
             return {key: self.result(item) for key, item in value.items()}
+        if _is_object(value):
+            return _changed(value, {name: self.result(item) for name, item in _fields(value).items()})
         return value
 
     def _array(self, tensor: NkiTensor) -> Any:
@@ -178,6 +189,32 @@ class Inputs:
         )  # fmt: skip
 
 
+def _is_object(value: Any) -> bool:
+    """Whether a value is an object of a dataclass or of a class of the kernel language."""
+    return (dataclasses.is_dataclass(value) and not isinstance(value, type)) or isinstance(value, NKIObject)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """What an object holds, by name, its slots among it."""
+    slots: set[str] = set()
+    for cls in type(value).__mro__:
+        own = vars(cls).get("__slots__", ())
+        slots.update((own,) if isinstance(own, str) else own)
+    held = {name: getattr(value, name) for name in slots if not name.startswith("__") and hasattr(value, name)}
+    return held | getattr(value, "__dict__", {})
+
+
+def _changed(value: Any, fields: dict[str, Any]) -> Any:
+    """A copy of an object with these fields; the object itself where none of them differs."""
+    before = _fields(value)
+    if all(item is before[name] for name, item in fields.items()):
+        return value
+    twin = copy.copy(value)
+    for name, item in fields.items():
+        object.__setattr__(twin, name, item)
+    return twin
+
+
 def checked_dtype(array: np.ndarray, where: str) -> DType:
     """The NKI dtype of an argument, or a KernelError that says what to cast it to."""
     dtype = resolve(array.dtype, strict=False)
@@ -190,7 +227,7 @@ def checked_dtype(array: np.ndarray, where: str) -> DType:
     return dtype
 
 
-_TORCH_BITS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+_TORCH_BITS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8", "float8_e8m0fnu": "uint8"}
 
 
 def torch_to_numpy(tensor: Any, where: str) -> np.ndarray:
@@ -202,7 +239,6 @@ def torch_to_numpy(tensor: Any, where: str) -> np.ndarray:
         plain = plain.cpu()
     name = str(plain.dtype).removeprefix("torch.")
     if name in _TORCH_BITS:
-        plain = plain if plain.is_contiguous() else plain.contiguous()
         bits: np.ndarray = plain.view(getattr(torch, _TORCH_BITS[name])).numpy()
         return bits.view(by_name(name).dtype)
     try:
@@ -216,7 +252,7 @@ def numpy_to_torch(values: np.ndarray) -> Any:
     import torch
 
     name = values.dtype.name
-    if name in _TORCH_BITS:
+    if name in _TORCH_BITS and hasattr(torch, name):
         bits = torch.from_numpy(np.ascontiguousarray(values).view(np.dtype(_TORCH_BITS[name])))
         return bits.view(getattr(torch, name))
     try:

@@ -56,6 +56,7 @@ class Session:
     quick: Callable[..., Any] | None = None  # takes instructions over from the dispatcher, where nothing is computed
     edges: list[tuple[int, int]] = field(default_factory=list)  # (later, earlier) sequence numbers, as asked for
     allocated: int = 0
+    rooms: dict[Any, Any] = field(default_factory=dict)  # what was asked of nl.ndarray, to what that came to when checked
     sequence: int = 0
     shared: dict[Any, Any] = field(default_factory=dict)
     constants: dict[Any, Any] = field(default_factory=dict)
@@ -82,8 +83,8 @@ class Core:
     """One program of the grid: its ids, its memories, its random state, its accumulators."""
 
     __slots__ = (
-        "accumulators", "coordinates", "count", "index", "lives", "loop_depth", "loop_names", "loop_tensors", "occurrences",
-        "rank", "rng", "scheduler", "session",
+        "accumulators", "coordinates", "count", "index", "lives", "loop_depth", "loop_names", "loop_tensors", "loops", "occurrences",
+        "peaks", "rank", "rng", "scheduler", "session",
     )  # fmt: skip
 
     def __init__(self, session: Session, index: int, rank: int, coordinates: tuple[int, ...], scheduler: Any = None):
@@ -94,10 +95,12 @@ class Core:
         self.scheduler = scheduler
         self.count = 0
         self.lives: list[list[Any]] = []
+        self.peaks: dict[MemoryRegion, tuple[int, int]] | None = None  # what `capacity` made of the lives
         self.occurrences: dict[Any, int] = {}
         self.accumulators: dict[str, Any] = {}
         self.rng: dict[str, Any] = {}
         self.loop_depth = 0
+        self.loops: tuple[int, ...] = ()  # the passes of loop bodies that it is in, each by a number of its own
         self.loop_names: set[str] | None = None  # of the instructions in this pass of a loop body
         self.loop_tensors: list[Storage] | None = None  # made in this pass of a loop body
 
@@ -115,14 +118,15 @@ class Core:
     @contextlib.contextmanager
     def loop_body(self) -> Iterator[None]:
         """One pass of a dynamic loop's body: its tensors end with it, its instruction names are unique."""
-        names, tensors = self.loop_names, self.loop_tensors
+        names, tensors, loops = self.loop_names, self.loop_tensors, self.loops
         self.loop_names, self.loop_tensors = set(), []
+        self.loops = (*loops, self.occurrence("loop body"))
         try:
             yield
         finally:
             for storage in self.loop_tensors:
                 storage.state = GONE
-            self.loop_names, self.loop_tensors = names, tensors
+            self.loop_names, self.loop_tensors, self.loops = names, tensors, loops
 
     def note_name(self, opcode: str, name: Any) -> None:
         """Refuse the second instruction of one name in a loop body."""
@@ -217,15 +221,8 @@ def _new(
     if core.loop_tensors is not None:
         core.loop_tensors.append(storage)
     if region.on_chip:
-        storage.life = [
-            session.sequence,
-            session.sequence,
-            storage.bytes_per_partition,
-            region,
-            storage.label(),
-            place,
-            address,
-        ]
+        at = session.sequence
+        storage.life = [at, at, storage.free * dtype.itemsize, region, name or session.allocated, place, address]
         core.lives.append(storage.life)
     for observer in session.observers:
         observer.allocated(core, storage)

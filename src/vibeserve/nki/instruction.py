@@ -31,19 +31,26 @@ _CACHE_LIMIT = 200_000
 class NkiInstruction:
     """What an instruction returns: a handle for ordering. Its result is in `dst`."""
 
-    __slots__ = ("core", "name", "opcode", "sequence")
+    __slots__ = ("core", "loops", "name", "opcode", "sequence")
 
-    def __init__(self, opcode: str, core: int, sequence: int, name: str | None):
+    def __init__(self, opcode: str, core: int, sequence: int, name: str | None, loops: tuple[int, ...] = ()):
         self.opcode = opcode
         self.core = core
         self.sequence = sequence
         self.name = name
+        self.loops = loops
 
     def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
         """Say that this instruction runs after `producers`; the values here are in program order anyway."""
         for producer in producers:
             if not isinstance(producer, NkiInstruction):
                 raise KernelError(f"depends_on({producer!r})", code="V6-DEPENDS", rule="producers are instructions")
+            if producer.loops != self.loops:
+                raise KernelError(
+                    f"{self!r} depends on {producer!r} across the boundary of a dynamic loop",
+                    code="V6-DEPENDS",
+                    rule="both are in the same pass of the same loop body",
+                )
             current_core("depends_on").session.edges.append((self.sequence, producer.sequence))
         return self
 
@@ -180,7 +187,7 @@ def dispatch(spec: Spec, args: tuple[Any, ...]) -> NkiInstruction:
         from vibeserve.nki.observe import notify
 
         notify(core, spec, args, engine, sequence, name)
-    return NkiInstruction(spec.name, core.index, sequence, name)
+    return NkiInstruction(spec.name, core.index, sequence, name, core.loops)
 
 
 SKIPPED = object()  # what a body returns where it wrote nothing, or marked what it wrote itself

@@ -90,6 +90,9 @@ def _dress(target: Any, func: Callable[..., Any]) -> None:
     for name in ("__name__", "__qualname__", "__module__", "__doc__"):
         source = inner if hasattr(inner, "__name__") or name in ("__module__", "__doc__") else type(inner)
         setattr(target, name, getattr(source, name, None))
+    for name in ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__"):  # what readers of it look at
+        if hasattr(inner, name):
+            setattr(target, name, getattr(inner, name))
 
 
 def name_of(func: Any) -> str:
@@ -279,6 +282,12 @@ def _launch_ranks(
         cores_per_rank=max(1, math.prod(grid)),
         shape_only=shape_only,
     )
+    asked = targets.asked_lnc()
+    if kernel.grid is not None and asked not in (None, session.cores_per_rank):
+        session.report(
+            "launch-grid", f"a launch grid of {session.cores_per_rank} where LNC {asked} is set", code="V5-LNCGRID",
+            fix=f"kernel[{asked}](...), or no grid", soft=True,
+        )  # fmt: skip
     inputs = [Inputs(session) for _ in per_rank]
     for observer in watchers:
         observer.started(session)

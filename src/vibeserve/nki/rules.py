@@ -173,12 +173,10 @@ def _engine(call: Call) -> str:
 
 
 def _operand(call: Call, name: str, tensor: NkiTensor) -> None:
-    if tensor.lanes is not None and name not in call.entry.get("indirect", ()):
-        call.fail(
-            f"{name} is indirect",
-            code="S-TI",
-            rule=f"only {', '.join(call.entry.get('indirect', ())) or 'no operand'} can be",
-        )
+    if tensor.lanes is not None:
+        from vibeserve.nki.special.operands import lanes
+
+        lanes(call, name, tensor)
     if tensor.dtype.kind == "packed" and "packed" not in call.entry:
         call.fail(
             f"{name} is {tensor.dtype}", code="S-DTYPE", rule="packed types are copied and multiplied (nc_matmul_mx), never computed with",
@@ -357,7 +355,7 @@ def in_group(dtype: DType, group: str) -> bool:
 
 @rule
 def limits(call: Call, argument: dict[str, dict[str, int]]) -> None:
-    """Sizes of an operand: free, min_free, max_free, partitions, max_partitions, multiple_partitions, multiple_free."""
+    """Sizes of an operand: free, min_free, max_free, partitions, multiple_partitions, multiple_free, rank, max_rank."""
     for name, bounds in argument.items():
         tensor = call.tensor(name)
         if tensor is None:
@@ -368,9 +366,10 @@ def limits(call: Call, argument: dict[str, dict[str, int]]) -> None:
             "min_free": lambda n, free=free: free >= n,
             "max_free": lambda n, free=free: free <= n,
             "partitions": lambda n, parts=parts: parts == n,
-            "max_partitions": lambda n, parts=parts: parts <= n,
             "multiple_partitions": lambda n, parts=parts: parts % n == 0,
             "multiple_free": lambda n, free=free: free % n == 0,
+            "rank": lambda n, rank=tensor.ndim: rank == n,
+            "max_rank": lambda n, rank=tensor.ndim: rank <= n,
         }
         for what, bound in bounds.items():
             if not tests[what](bound):

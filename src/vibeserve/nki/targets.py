@@ -73,7 +73,14 @@ def compiler_flag(flag: str) -> str | None:
 
 def default_lnc() -> int:
     """The LNC degree that the environment asks for, else 1."""
-    text = os.environ.get(LNC_VARIABLE) or compiler_flag("--lnc") or "1"
+    return asked_lnc() or 1
+
+
+def asked_lnc() -> int | None:
+    """The LNC degree that the environment asks for; None where it says nothing."""
+    text = os.environ.get(LNC_VARIABLE) or compiler_flag("--lnc")
+    if not text:
+        return None
     try:
         return int(text)
     except ValueError:

@@ -143,7 +143,8 @@ class NkiTensor:
             found = self._key = (
                 self.shape, self.strides, self.dtype.name, self.buffer.label, self.start_partition() if self.on_chip else 0,
                 (self.offset % self.free_unit(), self.storage.address) if in_psum else None,
-                bool(self.moves), self.rows is not None, self.lanes is not None, self.storage.external,
+                bool(self.moves), None if self.rows is None else self.rows.index.key(),
+                None if self.lanes is None else _place_key(self.lanes.index[0]), self.storage.external,
             )  # fmt: skip
         return found
 
@@ -192,6 +193,16 @@ class NkiTensor:
 
     def __iter__(self) -> Any:
         raise KernelError("iterating over a tensor", code="L-LIB", fix="loop over range(tensor.shape[0]) and slice it")
+
+    __array_ufunc__ = None  # numpy leaves its operators to the tensor, which has none
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise KernelError(
+            "a tensor handed to NumPy",
+            code="L-LIB",
+            rule="libraries do not compute with tensors; Python does not know their values",
+            fix="instructions, or functions of nki.language such as nl.exp(x), nl.maximum(x, y) and nl.sum(x, axis=1)",
+        )
 
     def __bool__(self) -> bool:
         if self.truth:
@@ -267,10 +278,9 @@ class NkiTensor:
         """The same as `view`."""
         return views.reinterpret(self, as_dtype(dtype))
 
-    def reshape(self, *shape: Any) -> NkiTensor:
+    def reshape(self, shape: Any, *sizes: Any) -> NkiTensor:
         """Another shape over the same elements, where that needs no copy; on chip dim 0 stays."""
-        sizes = shape[0] if len(shape) == 1 and not isinstance(shape[0], int | np.integer) else shape
-        return shapes.reshape(self, tuple(int(size) for size in sizes))
+        return shapes.reshape(self, _ints(shape, sizes))
 
     def reshape_dim(self, dim: int, shape: Any) -> NkiTensor:
         """Split one dimension; one -1 allowed."""
@@ -280,10 +290,9 @@ class NkiTensor:
         """Merge the dimensions from `start_dim` to `end_dim`, both included."""
         return shapes.flatten_dims(self, start_dim, end_dim)
 
-    def permute(self, *dims: Any) -> NkiTensor:
+    def permute(self, dims: Any, *others: Any) -> NkiTensor:
         """Reorder the dimensions; on chip dim 0 stays first."""
-        order = dims[0] if len(dims) == 1 and not isinstance(dims[0], int | np.integer) else dims
-        return shapes.permute(self, tuple(int(dim) for dim in order))
+        return shapes.permute(self, _ints(dims, others))
 
     def broadcast(self, dim: int, size: int) -> NkiTensor:
         """A size-1 dimension repeated `size` times (stride 0)."""
@@ -304,6 +313,17 @@ class NkiTensor:
     def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
         """Gather (or scatter, as dst) along the free dimension by an index tensor; trn3 and later."""
         return views.indirect(self, index, num_elem)
+
+
+def _place_key(tensor: NkiTensor) -> Any:
+    """What rules can depend on of an index tensor: its form and which one it is."""
+    return (tensor.key(), tensor.storage.number, tensor.offset)
+
+
+def _ints(first: Any, others: tuple[Any, ...]) -> tuple[int, ...]:
+    """A sequence of ints, or ints that were given one by one."""
+    items = (first, *others) if isinstance(first, int | np.integer) else first
+    return tuple(int(item) for item in items)
 
 
 def move_value(move: Move) -> int:

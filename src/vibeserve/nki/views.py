@@ -288,6 +288,8 @@ def access_pattern(
     if new_dtype is not tensor.dtype:
         _may_reinterpret(tensor, new_dtype)
     pairs = tensor.get_pattern() if pattern is None else _pairs(tensor, pattern)
+    if pattern is not None and not _is_box(tensor):
+        _passes_over(tensor, pattern)
     if count is not None:
         pairs[0][1] = count
     shape = tuple(pair[1] for pair in pairs)
@@ -304,7 +306,7 @@ def access_pattern(
         step = math.prod(tensor.shape[dim + 1 :]) * old_size // new_size
         if isinstance(scalar_offset, VirtualRegister) or is_tensor(scalar_offset):
             if is_tensor(scalar_offset):
-                _index_tile(scalar_offset, "scalar_offset", 1)
+                _index_tile(scalar_offset, "scalar_offset")
                 if scalar_offset.size != 1:
                     fail(
                         scalar_offset,
@@ -321,7 +323,12 @@ def access_pattern(
             )
         if not is_tensor(vector_offset):
             fail(tensor, f"vector_offset {vector_offset!r}", code="S-VOFF", fix="a (P, 1) SBUF tensor of row numbers")
-        _index_tile(vector_offset, "vector_offset", shape[0])
+        _index_tile(vector_offset, "vector_offset")
+        if vector_offset.size < shape[0]:
+            fail(
+                vector_offset, f"vector_offset of shape {list(vector_offset.shape)} for {shape[0]} rows", code="S-VOFF",
+                rule=f"({shape[0]}, 1), one for each row",
+            )  # fmt: skip
         step = math.prod(tensor.shape[1:]) * old_size // new_size
         new.rows = Rows(vector_offset, step, tensor.shape[0])
         new.moves = ()
@@ -329,17 +336,37 @@ def access_pattern(
     return new
 
 
-def _index_tile(tile: NkiTensor, what: str, rows: int) -> None:
-    """Refuse an index tile that is not a column of 32-bit integers in SBUF with at least `rows` of them."""
+def _is_box(tensor: NkiTensor) -> bool:
+    """Whether a view is a box of neighbours in memory order: no steps, no repeats, nothing permuted."""
+    least = 1
+    first = 1 if tensor.buffer.on_chip else 0
+    for at, (size, stride) in enumerate(
+        zip(reversed(tensor.shape[first:]), reversed(tensor.strides[first:]), strict=True)
+    ):
+        if size == 1:
+            continue
+        if stride < least or (at == 0 and stride != 1):
+            return False
+        least = stride * size
+    return True
+
+
+def _passes_over(tensor: NkiTensor, pattern: Any) -> None:
+    """Advise that `.ap` takes the offset of a view but neither its shape nor its strides."""
+    from vibeserve.nki.context import core_or_none
+
+    core = core_or_none()
+    if core is not None:
+        core.session.report(
+            "ap-on-a-view", f".ap({pattern}) on a view with the pattern {tensor.get_pattern()}, which it does not compose with",
+            code="S-AP-COMPOSE", fix="one .ap over the whole tensor, or view methods alone", soft=True,
+        )  # fmt: skip
+
+
+def _index_tile(tile: NkiTensor, what: str) -> None:
+    """Refuse an index tile that does not hold 32-bit integers in SBUF."""
     if tile.buffer.value != "sbuf" or not tile.dtype.is_int or tile.dtype.itemsize != 4:
         fail(tile, f"{what} in {tile.buffer.value} of {tile.dtype}", code="S-VOFF", rule="int32 or uint32 in SBUF")
-    if tile.size != tile.shape[0] or tile.size < rows:
-        fail(
-            tile,
-            f"{what} of shape {list(tile.shape)} for {rows} rows",
-            code="S-VOFF",
-            rule=f"({rows}, 1), one for each row",
-        )
 
 
 def _pairs(tensor: NkiTensor, pattern: Any) -> list[list[int]]:

@@ -31,12 +31,21 @@ def _affine(data: NkiTensor, scale: Any, bias: Any) -> np.ndarray:
     return values
 
 
-def _check_range(core: Core, op: Op, values: np.ndarray) -> None:
+def _activate(core: Core, called: str, op: Op, values: np.ndarray, slope: Any = None) -> np.ndarray:
+    """The function on float32; values outside of the range that the device's fit holds for are reported."""
+    if op.name in RANGES:
+        _check_range(core, called, op, values)
+    return activate(op.name, values, slope)
+
+
+def _check_range(core: Core, called: str, op: Op, values: np.ndarray) -> None:
     low, high = RANGES[op.name]
+    if op.name == "reciprocal":
+        values = np.abs(values)
     if values.size and (values.min() < low or values.max() > high):
         core.session.report(
             "activation-range",
-            f"nisa.activation(op={op!r}) outside of [{low:g}, {high:g}], where the device's fit holds",
+            f"nisa.{called}(op={op!r}) outside of [{low:g}, {high:g}], where the device's fit holds",
             code="S-ACT-RANGE",
             soft=True,
         )
@@ -57,9 +66,7 @@ def activation(
 ) -> None:
     """dst = op(data * scale + bias) in float32; the accumulator may sum the results over the free dimensions."""
     values = _affine(data, scale, bias)
-    if op.name in RANGES:
-        _check_range(core, op, values)
-    result = activate(op.name, values)
+    result = _activate(core, "activation", op, values)
     if reduce_cmd is not _cmd.idle or reduce_res is not None:
         accumulator = Accumulator(core, "scalar", data.shape[0], data.start_partition())
         accumulator.run(reduce_cmd, _ADD, result)
@@ -83,7 +90,7 @@ def activation_reduce(
     name: Any = None,
 ) -> None:
     """dst = op(data * scale + bias), and reduce_res = its sum over the free dimensions."""
-    result = activate(op.name, _affine(data, scale, bias))
+    result = _activate(core, "activation_reduce", op, _affine(data, scale, bias))
     accumulator = Accumulator(core, "scalar", data.shape[0], data.start_partition())
     accumulator.run(_cmd.reset_reduce, _ADD, result)
     access.write(dst, result)
@@ -116,7 +123,7 @@ def activate2(
     if op1.name != "bypass":
         values = _stage(op1, values, access.scalar(imm1, parts), reverse1)
     slope = access.scalar(relu_param, parts) if isinstance(relu_param, NkiTensor) else relu_param
-    result = activate(op.name, values, slope)
+    result = _activate(core, "activate2", op, values, slope)
     reducer = _ADD if reduce_op is None else reduction_named(reduce_op)
     accumulator = Accumulator(core, "scalar", parts, data.start_partition())
     accumulator.run(reduce_cmd, reducer, result)

@@ -91,6 +91,8 @@ def dma_compute(
 ) -> Any:
     """dst = the float32 sum of all srcs (up to 16), cast; with a view through an index a read-modify-write of rows."""
     skip = oob_mode is _oob.skip
+    if any(tensor.rows is not None for tensor in (dst, *srcs)):
+        _expect_rows_modified(dst, srcs)
     total: np.ndarray | None = None
     keep: np.ndarray | None = None
     for source in srcs:
@@ -104,3 +106,21 @@ def dma_compute(
         return _copy_rows(dst, convert(total, float32, dst.held()), keep)
     access.write(dst, total, skip=skip)
     return None
+
+
+def _expect_rows_modified(dst: NkiTensor, srcs: Any) -> None:
+    """Rows that an index tile names are added to where they are: two sources, one of them the view that dst is."""
+    if len(srcs) == 2 and any(_same_view(dst, source) for source in srcs):
+        return
+    raise KernelError(
+        f"nisa.dma_compute: {len(srcs)} sources with vector_offset", code="S-DMA-RMW",
+        rule="two sources, one of them the view that dst is", fix="nisa.dma_compute(dst, [dst, src], nl.add)",
+        operands=f"dst={dst!r}, srcs={srcs!r}",
+    )  # fmt: skip
+
+
+def _same_view(one: NkiTensor, other: NkiTensor) -> bool:
+    facts = [(t.storage, t.offset, t.shape, t.strides, t.dtype, t.moves) for t in (one, other)]
+    if facts[0] != facts[1] or (one.rows is None) != (other.rows is None):
+        return False
+    return one.rows is None or other.rows is None or _same_view(one.rows.index, other.rows.index)

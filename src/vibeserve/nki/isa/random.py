@@ -117,6 +117,6 @@ def dropout(core: Core, dst: NkiTensor, data: NkiTensor, prob: Any, name: Any = 
     values = rows(access.read(data))
     chance = access.scalar(prob, parts)
     if np.any(chance < 0) or np.any(chance > 1):
-        raise KernelError("nisa.dropout: prob outside of [0, 1]", code="S-PROB")
+        raise KernelError("nisa.dropout: prob outside of [0, 1]", code="S-PROB", rule="0 <= prob <= 1")
     dropped = uniform(core, parts, values.shape[1], data.start_partition()) < chance
     access.write(dst, np.where(dropped, np.zeros((), values.dtype), values))

@@ -152,6 +152,13 @@ def local_gather(
     count = indexes.size // (parts // 16) if num_valid_indices is None else int(num_valid_indices)
     access.keep_unwritten(dst)
     target = rows(access.read(dst)).copy()
+    if num_valid_indices is None or target.shape[1] != count * num_elem_per_idx:
+        core.session.report(
+            "gather-arguments",
+            f"nisa.local_gather: {count} indices of {num_elem_per_idx} elements into {target.shape[1]} in a partition",
+            code="V6-GATHER-ARGS", detail="the device honours num_elem_per_idx only where dst holds just their product",
+            fix="say num_valid_indices and num_elem_per_idx, and size dst to their product", soft=True,
+        )  # fmt: skip
     run = np.arange(num_elem_per_idx)
     for first in range(0, parts, 16):
         offsets = indexes[first : first + 16].flatten(order="F")[:count]

@@ -75,7 +75,18 @@ def _transpose_through(core: Core, dst: NkiTensor, stationary: NkiTensor, moving
         result = left.astype(np.float32).T @ right.astype(np.float32)
     source = stationary.dtype if _is_identity(right) else moving.dtype
     access.write(dst, result if dst.held() is source else result.astype(np.float32))
+    _clear_upper_bytes(dst)
     _note_sum(dst)
+
+
+def _clear_upper_bytes(dst: NkiTensor) -> None:
+    """Transposed bytes land in 2-byte slots, whose upper bytes become 0."""
+    if dst.dtype.itemsize != 1 or dst.strides[-1] != 2 or dst.is_indirect():
+        return
+    upper = dst._view(dst.shape, dst.strides, dst.offset + 1)
+    if upper.extent()[1] <= dst.storage.count * dst.storage.dtype.itemsize:
+        access.array(upper).view(np.uint8)[...] = 0
+        access.mark(upper)
 
 
 def _is_identity(values: np.ndarray) -> bool:
@@ -105,6 +116,15 @@ def accumulate_into(core: Core, dst: NkiTensor, product: np.ndarray, accumulate:
                 detail=f"{dst!r} allocated at {storage.place}",
                 code="S-ACCUM-FIRST",
                 fix="accumulate=None: the first product overwrites; or accumulate=(k > 0)",
+            )
+        elif core.session.target.number < 4 and not _has_sums(dst):
+            core.session.report(
+                "undefined-accumulate",
+                f"accumulate=True onto {storage.label()}, which a memset or copy filled",
+                detail=f"{dst!r} allocated at {storage.place}",
+                code="S-ACCUM-FIRST",
+                fix="accumulate=None: the first product overwrites; or accumulate=(k > 0)",
+                soft=True,
             )
         access.write(dst, access.read_f32(dst).reshape(product.shape) + product)
         _note_sum(dst)
@@ -156,6 +176,14 @@ def _scatter_product(dst: NkiTensor, product: np.ndarray, accumulate: Any) -> No
     np.put_along_axis(summed, columns, True, axis=1)
     access.write(base, values)
     seen[...] = summed.reshape(seen.shape)
+
+
+def _has_sums(dst: NkiTensor) -> bool:
+    """Whether a matmul has written every element of the view."""
+    sums = dst.storage.sums
+    if sums is None or dst.dtype.itemsize != dst.storage.dtype.itemsize:
+        return False
+    return bool(np.ndarray(dst.shape, np.bool_, sums, dst.start(), dst.strides).all())
 
 
 def _note_sum(dst: NkiTensor) -> None:
@@ -214,5 +242,7 @@ def nc_transpose(core: Core, dst: NkiTensor, data: NkiTensor, engine: Any = _eng
         if broken.any():
             values = np.full_like(values, np.nan)
     access.write(dst, values.T)
+    if on_tensor and core.session.target.number >= 3:
+        _clear_upper_bytes(dst)
     if dst.buffer.value == "psum":
         _note_sum(dst)

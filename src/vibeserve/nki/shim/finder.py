@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.machinery
 import importlib.util
+import linecache
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 ORIGIN = "vibeserve.nki.shim"
@@ -47,7 +49,7 @@ class Finder:
         if root not in self.roots:
             return None
         if root in _TORCH:
-            if _asked_by_a_library() or (root == "torch_neuronx" and _only_asks()):
+            if _asked_by_a_library() or (root == "torch_neuronx" and (_only_asks() or _guarded(_importer()))):
                 return None
             from vibeserve.nki.shim import xla as tables
         elif root == "nkilib":
@@ -102,14 +104,31 @@ def _only_asks() -> bool:
 
 def _asked_by_a_library() -> bool:
     """Whether the import stands in an installed package: those look whether an accelerator is there, and none is."""
-    frame = sys._getframe(2)
-    while frame.f_back and (frame.f_globals.get("__name__") or "").partition(".")[0] in (
-        "importlib",
-        "_frozen_importlib",
-    ):
-        frame = frame.f_back
-    parts = Path(frame.f_code.co_filename).parts
+    parts = Path(_importer().f_code.co_filename).parts
     return "site-packages" in parts or "dist-packages" in parts
+
+
+def _importer() -> FrameType:
+    """The frame that the import stands in."""
+    frame = sys._getframe(2)
+    passed = (__name__, "importlib", "_frozen_importlib")
+    while frame.f_back and (frame.f_globals.get("__name__") or "").startswith(passed):
+        frame = frame.f_back
+    return frame
+
+
+def _guarded(frame: FrameType) -> bool:
+    """Whether the import stands in a `try` that goes on without it: that asks for a device, and there is none."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals)))
+    except SyntaxError:
+        return False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try) and node.body[0].lineno <= frame.f_lineno <= (node.body[-1].end_lineno or 0):
+            caught = " ".join("Exception" if h.type is None else ast.unparse(h.type) for h in node.handlers)
+            if any(name in caught for name in ("ImportError", "ModuleNotFoundError", "Exception")):
+                return True
+    return False
 
 
 def install(*, force: bool | None = None) -> bool:

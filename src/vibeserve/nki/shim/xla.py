@@ -1,6 +1,7 @@
 """A CPU stand-in for the parts of `torch_xla` that device scripts use, where torch_xla is not installed.
 
-`torch_neuronx` is importable too, since kernel files import it without need; nothing in it is simulated.
+`torch_neuronx` is importable too, since kernel files import it without need; nothing in it is simulated. An import that is
+guarded by `try` finds none: it asks for a device.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from vibeserve.nki import dtypes as dt
 from vibeserve.nki.isa.enums import dma_engine
 from vibeserve.nki.rules import Call, _free
 from vibeserve.nki.special.operands import _t
+from vibeserve.nki.tensor import NkiTensor
 
 
 def dropout_prob(call: Call) -> None:
@@ -41,9 +42,17 @@ def two_cores(call: Call) -> None:
     count = current_core(f"nisa.{call.spec.name}").session.cores_per_rank
     if count != 2:
         call.fail(f"with LNC {count}", code="NCC_EARG001", rule="LNC 2", fix="launch with kernel[2](...)")
-    cores = call.args.get("cores")
-    if cores is not None and sorted(cores) != [0, 1]:
+
+
+def barrier_operands(call: Call) -> None:
+    cores, data = call.args["cores"], call.args["data"]
+    if not isinstance(cores, list | tuple) or list(cores) not in ([0, 1], [1, 0]):
         call.fail(f"cores={cores!r}", code="NKI-OPERAND", rule="(0, 1)")
+    if not isinstance(data, NkiTensor) or data.buffer.value != "shared_hbm":
+        call.fail(
+            f"data is {data!r}", code="S-SPACE", rule="a tensor in shared HBM: the one that both cores touch",
+            fix="buffer=nl.shared_hbm",
+        )  # fmt: skip
 
 
 def sendrecv_shapes(call: Call) -> None:

@@ -32,6 +32,7 @@ def dma_descriptors(call: Call) -> None:
     dst, src = _t(call, "dst"), _t(call, "src")
     mode = call.args["dge_mode"]
     vector = dst.rows is not None or src.rows is not None
+    _one_row_a_lane(call, dst, src)
     if mode is dge_mode.hwdge:
         if call.target.number < 3:
             call.fail("dge_mode=hwdge on " + call.target.name, code="S-HWDGE-V2", rule="trn2 and later")
@@ -47,6 +48,16 @@ def dma_descriptors(call: Call) -> None:
             rule="vector_offset takes swdge",
             fix="leave dge_mode out",
         )
+
+
+def _one_row_a_lane(call: Call, *tensors: NkiTensor) -> None:
+    """Row numbers are a column: one for each lane (only dma_transpose takes several columns of them)."""
+    for tensor in tensors:
+        if tensor.rows is not None and tensor.rows.index.size != tensor.rows.index.shape[0]:
+            call.fail(
+                f"vector_offset of shape {list(tensor.rows.index.shape)}", code="S-VOFF",
+                rule=f"({tensor.shape[0]}, 1), one for each row",
+            )  # fmt: skip
 
 
 def dma_priority(call: Call) -> None:
@@ -108,6 +119,21 @@ def transpose_descriptors(call: Call) -> None:
         call.fail(
             f"indirect src {src!r}", code="S-DMAT-SHAPE", rule="2-byte dtype, last dim <= 128, rows a multiple of 16"
         )
+    if src.ndim == 4 and 1 not in src.shape[1:3]:
+        call.fail(f"indirect src {src!r}", code="S-DMAT-SHAPE", rule="of rank 4, dimension 1 or 2 has size 1")
+    assert src.rows is not None
+    _transpose_index(call, src.rows.index)
+
+
+def _transpose_index(call: Call, index: NkiTensor) -> None:
+    parts, columns = index.shape[0], index.size // index.shape[0]
+    if index.dtype.name != "uint32" or index.ndim != 2:
+        call.fail(f"row numbers {index!r}", code="S-VOFF", rule="a 2-D uint32 tile")
+    if not 16 <= parts <= 128 or parts % 16 or (columns > 1 and parts != 128):
+        call.fail(
+            f"row numbers {index!r}", code="S-VOFF",
+            rule="16 to 128 partitions, a multiple of 16; 128 where there are several columns",
+        )  # fmt: skip
 
 
 def _hwdge_transpose(call: Call, src: NkiTensor) -> None:
@@ -146,6 +172,8 @@ def compute_sources(call: Call) -> None:
         call.fail(f"scales={scales!r}", code="NKI-OPERAND", rule="a list with a number for each source")
     if scales is not None and any(float(scale) != 1.0 for scale in scales):
         call.fail(f"scales={scales!r}", code="NKI-OPERAND", rule="1.0 each")
-    vector = any(tensor.rows is not None for tensor in (dst, *srcs))
-    if vector and call.args["unique_indices"] is not True:
+    if not any(tensor.rows is not None for tensor in (dst, *srcs)):
+        return
+    _one_row_a_lane(call, dst, *srcs)
+    if call.args["unique_indices"] is not True:
         call.fail("unique_indices=False with vector_offset", code="S-VOFF", rule="indices do not repeat")

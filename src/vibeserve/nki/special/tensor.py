@@ -16,6 +16,8 @@ BANK = 2048
 def matmul_dtypes(call: Call) -> None:
     dst, left, right = _t(call, "dst"), _t(call, "stationary"), _t(call, "moving")
     for name, tensor in (("stationary", left), ("moving", right)):
+        if tensor.lanes is not None and (tensor.dtype.itemsize > 2 or not tensor.dtype.is_float):
+            call.fail(f"{name} is indirect of {tensor.dtype}", code="S-TI", rule="float16, bfloat16 or fp8")
         if not tensor.dtype.is_float:
             if call.args["is_transpose"] and call.target.number >= 3 and tensor.dtype.kind != "packed":
                 continue
@@ -46,6 +48,8 @@ def matmul_dtypes(call: Call) -> None:
         )  # fmt: skip
     if call.args["perf_mode"] is matmul_perf_mode.double_row:
         _double_row(call, left, right)
+    if call.args["is_transpose"]:
+        _byte_slots(call, dst)
 
 
 def _double_row(call: Call, left: NkiTensor, right: NkiTensor) -> None:
@@ -205,3 +209,15 @@ def transpose_shapes(call: Call) -> None:
         )
     if dst.shape[0] != free or _free(dst) != parts:
         call.fail(f"dst has shape {list(dst.shape)}", code="S-ELEMENTS", rule=f"[{free}, {parts}]")
+    if call.engine == "tensor":
+        _byte_slots(call, dst)
+
+
+def _byte_slots(call: Call, dst: NkiTensor) -> None:
+    """What the tensor engine transposes byte by byte lands in 2-byte slots of PSUM."""
+    if dst.dtype.itemsize == 1 and call.target.number >= 3 and _free(dst) > 1 and dst.strides[-1] != 2:
+        call.fail(
+            f"dst is {dst.dtype} with element step {dst.strides[-1]}", code="S-TRANSPOSE-STEP",
+            rule="1-byte dtypes land in PSUM with an element step of 2",
+            fix="dst = nl.ndarray((F, P, 2), dtype, buffer=nl.psum)[:, :, 0]",
+        )  # fmt: skip
