@@ -23,7 +23,7 @@ CALLS: dict[str, dict[str, Any]] = tomllib.loads((Path(__file__).parent / "calls
 INTERNAL = {"vector_function", "broadcast_tile"}
 MEMORIES = {"hbm": "shared_hbm", "sbuf": "sbuf", "psum": "psum"}
 Operand = tuple[str, str, tuple[int, ...]]
-SPACE_CODES = {"S-SPACE", "S-GPS-PSUM", "B2-PSUM-DMA", "NKI-COLLECTIVE"}
+SPACE_CODES = {"S-SPACE", "S-GPS-PSUM", "B2-PSUM-DMA"}
 
 
 def parsed(text: str) -> Operand:
@@ -134,7 +134,9 @@ def changes(name: str) -> Iterator[Change]:
                 yield f"{role} of {dtype}", {"S-DTYPE"}, {role: (tiles[role][0], dtype.name, tiles[role][2])}
     for role, bounds in entry.get("limits", {}).items():
         for bound, value in bounds.items():
-            codes = {"S-SIZE", "S-ELEMENTS", "S-PARTITIONS"}
+            codes = {"S-SIZE"}
+            codes |= {"S-ELEMENTS"} if role in entry.get("same_elements", ()) else set()
+            codes |= {"S-PARTITIONS"} if role in entry.get("same_partitions", ()) else set()
             yield f"{bound} of {role}", codes, {role: off_bound(tiles[role], bound, value)}
     for option, allowed in entry.get("ops", {}).items():
         for op in OPS.values():
