@@ -10,8 +10,10 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +63,8 @@ def work(title: str, prompt: str, mode: str) -> None:
         Path("server.py").write_bytes((HERE.parent / "server_source.py").read_bytes())
         start = ["python", "server.py", "--ttft-s", "0.001", "--tpot-s", "0.001"]
         Path("candidate.toml").write_text(f"start = {json.dumps(start)}\nready_timeout_s = 20\n")
+    if mode == "tools":
+        Path("tools.json").write_text(json.dumps(use_tools(servers()["vibeserve"])))
     if mode == "link":
         Path("outside").symlink_to("/etc/passwd")
     if mode == "outside":
@@ -73,6 +77,50 @@ def work(title: str, prompt: str, mode: str) -> None:
                 continue
         secrets = [name for name in ("../../../run.db", "../../../workspace/.git/HEAD") if Path(name).exists()]
         Path("escapes.json").write_text(json.dumps({"written": tried, "seen": secrets}))
+
+
+def servers() -> dict[str, list[str]]:
+    """The MCP servers that it was told of, in the form of its name: {name: command line}."""
+    home = Path(os.environ["HOME"])
+    if NAME == "claude":
+        document = json.loads(Path(sys.argv[sys.argv.index("--mcp-config") + 1]).read_text())["mcpServers"]
+    elif NAME == "codex":
+        given = [sys.argv[place + 1] for place, word in enumerate(sys.argv) if word == "--config"]
+        document = tomllib.loads("\n".join(given))["mcp_servers"]
+    elif NAME == "gemini":
+        document = json.loads((home / ".gemini" / "settings.json").read_text())["mcpServers"]
+    else:
+        document = json.loads((home / ".config" / "opencode" / "opencode.json").read_text())["mcp"]
+        return {name: entry["command"] for name, entry in document.items()}
+    return {name: [entry["command"], *entry["args"]] for name, entry in document.items()}
+
+
+def use_tools(command: list[str]) -> dict[str, object]:
+    """Start an MCP server, ask what it has, and search its documentation."""
+    begin = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": NAME, "version": "1"}}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+
+        def ask(number: int, method: str, params: dict[str, object]) -> dict[str, object]:
+            message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+            server.stdin.write(json.dumps(message) + "\n")
+            server.stdin.flush()
+            while (answer := json.loads(server.stdout.readline())).get("id") != number:
+                pass
+            return answer["result"]
+
+        ask(1, "initialize", begin)
+        server.stdin.write(json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}) + "\n")
+        tools = [tool["name"] for tool in ask(2, "tools/list", {})["tools"]]
+        found = ask(3, "tools/call", {"name": "docs_search", "arguments": {"query": "continuous batching"}})
+        server.stdin.close()
+    judge = Path(command[0]).is_file() and [str(path) for path in package_of("judge").glob("*.py")]
+    return {"tools": tools, "found": json.dumps(found)[:2000], "judge": judge}
+
+
+def package_of(name: str) -> Path:
+    import vibeserve
+
+    return Path(vibeserve.__file__).parent / name
 
 
 def say(event: dict[str, object]) -> None:
@@ -134,6 +182,9 @@ def misbehave(mode: str, document: dict[str, object]) -> None:
         if os.fork() == 0:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(3600)
+    if mode == "hog":
+        held = [bytearray(b"x") * (1 << 20) for _ in range(300)]
+        time.sleep(3600 + len(held))
     if mode == "crash":
         print("panic: something broke", file=sys.stderr)
         sys.exit(13)

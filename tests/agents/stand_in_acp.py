@@ -32,8 +32,9 @@ class StandIn:
     async def initialize(self, protocol_version: int, **rest: Any) -> InitializeResponse:
         return InitializeResponse(protocol_version=PROTOCOL_VERSION, agent_capabilities=AgentCapabilities())
 
-    async def new_session(self, cwd: str, **rest: Any) -> NewSessionResponse:
+    async def new_session(self, cwd: str, mcp_servers: Any = None, **rest: Any) -> NewSessionResponse:
         self.cwd = cwd
+        self.servers = {server.name: [server.command, *server.args] for server in mcp_servers or ()}
         return NewSessionResponse(session_id="s")
 
     async def prompt(self, session_id: str, prompt: list[Any], **rest: Any) -> PromptResponse:
@@ -44,7 +45,10 @@ class StandIn:
         if asked.mode == "permission" and not await self.allowed(session_id):
             raise RuntimeError("no permission was given")
         if asked.role == "implement":
-            stand_in.work(asked.title, prompt[0].text, asked.mode)
+            if asked.mode == "tools":
+                Path("tools.json").write_text(json.dumps(stand_in.use_tools(self.servers["vibeserve"])))
+            else:
+                stand_in.work(asked.title, prompt[0].text, asked.mode)
             await self.files(session_id, asked.mode)
         if asked.mode not in ("permission", "half"):
             stand_in.misbehave(asked.mode, asked.document)

@@ -45,7 +45,16 @@ def imported(path: Path) -> list[tuple[int, str]]:
 )
 def test_a_candidate_brings_along_what_it_imports_at_its_start(tmp_path: Path, chosen: tuple[str, ...]) -> None:
     build(tmp_path, proposal(*chosen))
-    optional = {"torch_backend", "compiled_backend", "prefix_tree", "speculation", "constraints", "transformers_core"}
+    optional = {
+        "torch_backend",
+        "compiled_backend",
+        "prefix_tree",
+        "speculation",
+        "constraints",
+        "transformers_core",
+        "pacing",
+        "admission",
+    }
     for path in (tmp_path / "engine").rglob("*.py"):
         for level, module in imported(path):
             assert not module.startswith("vibeserve")

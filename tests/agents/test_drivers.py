@@ -16,6 +16,7 @@ from vibeserve.agents import confine, parse_agent
 from vibeserve.agents.answers import Design, Work
 from vibeserve.agents.calls import ask
 from vibeserve.agents.desk import AgentError, Desk, Limits, Spent, Task, Usage
+from vibeserve.agents.drivers.cli import forms
 from vibeserve.agents.drivers.make import make_driver
 from vibeserve.base.errors import InputError, MissingError
 from vibeserve.base.processes import GROUP_MARK, SystemRunner
@@ -194,6 +195,43 @@ def test_nothing_is_written_or_seen_outside(bench: Any, agent: str, tmp_path: Pa
         assert said.count("lies outside of") == 3
         assert "there is no tool 'no-such-tool'" in said
         assert "error: old: Field required" in said
+
+
+@pytest.mark.parametrize("agent", [*CLIS, "acp:acp-agent"])
+def test_it_is_told_of_our_own_tools_and_they_work_inside_its_sandbox(bench: Any, agent: str) -> None:
+    it = bench(agent, {"implement": "tools"})
+    it.ask("implement")
+    used = json.loads((it.work / "tools.json").read_text())
+    assert {"docs_search", "roofline", "lint", "simulate", "profile_sql"} <= set(used["tools"])
+    assert "batching" in used["found"]
+    assert used["judge"] == [], "the judge's probes are not there to be read"
+    assert not list(it.work.rglob("*mcp*")), "the set-up lies in the home of the call"
+
+
+@pytest.mark.parametrize("agent", ["claude", "acp:acp-agent"])
+def test_one_that_takes_too_much_memory_is_ended(bench: Any, agent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vibeserve.agents.drivers.cli.MEMORY_BYTES", 200 << 20)
+    monkeypatch.setattr("vibeserve.agents.drivers.acp.MEMORY_BYTES", 200 << 20)
+    it = bench(agent, {"design": "hog"})
+    with pytest.raises(AgentError, match="more memory than it may"):
+        it.ask("design")
+    assert it.rows.states() == ["failed"]
+
+
+FORMS = {
+    "claude": ["claude", "-p", "--dangerously-skip-permissions", "--output-format", "stream-json", "--verbose"],
+    "codex": ["codex", "exec", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check", "--json"],
+    "gemini": ["gemini", "-y", "-o", "stream-json"],
+    "opencode": ["opencode", "run", "{prompt}", "--format=json"],
+}
+ANSWERS = {"claude": ["--json-schema", "{schema}"], "codex": ["--output-schema", "{schema_file}"]}
+
+
+@pytest.mark.parametrize("agent", CLIS)
+def test_the_headless_forms_to_the_letter(agent: str) -> None:
+    form = forms()[agent]
+    assert list(form.argv) == FORMS[agent] + ANSWERS.get(agent, [])
+    assert form.model == ("--model", "{model}")
 
 
 @pytest.mark.parametrize("agent", SOME)

@@ -12,7 +12,20 @@ from vibeserve.agents.playbook.technique import DataError, floor_items, parse, t
 
 GOOD = files("vibeserve.agents.playbook").joinpath("techniques", "continuous-batching.toml").read_text()
 #: What formulas and sentences may name: what the laboratory tells, by its first word.
-FAMILIES = ("workload", "machine", "model", "share", "batch", "queue", "prefix", "feature", "engine", "limit", "server")
+FAMILIES = (
+    "workload",
+    "machine",
+    "model",
+    "share",
+    "batch",
+    "queue",
+    "prefix",
+    "feature",
+    "engine",
+    "limit",
+    "server",
+    "draft",
+)
 
 
 def test_all_are_read() -> None:

@@ -90,6 +90,15 @@ def test_every_rejection_has_its_verdict_and_reason(evaluate, fake, settings, ve
     assert "Traceback" not in err
 
 
+def test_one_that_leaks_until_its_memory_is_spent_has_failed(evaluate, fake, monkeypatch):
+    launching = sys.modules["vibeserve.measure.launch"]  # the name in the package is the function's
+    monkeypatch.setattr(launching, "_memory_limit", lambda: 300 << 20)
+    code, out, _ = evaluate(fake("leaky", "--fault", "leak", "--leak-mb", "60"))
+    document = json.loads(out)
+    assert (code, document["verdict"]) == (1, "failed-run")
+    assert "it took more memory than it may" in document["reason"]
+
+
 def test_a_candidate_that_touches_the_evaluator_is_caught(evaluate, fake, tmp_path, monkeypatch):
     directory = fake("sly")
     (directory / "server.py").rename(directory / "fake_server.py")

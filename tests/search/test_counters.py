@@ -21,6 +21,10 @@ def profile(**gained: float) -> ServerProfile:
         "hits": "engine_prefix_hit_tokens_total",
         "admitted": "engine_admitted_total",
         "wait": "engine_queue_wait_seconds_total",
+        "proposed": "engine_proposed_tokens_total",
+        "accepted": "engine_accepted_tokens_total",
+        "forced": "engine_forced_tokens_total",
+        "output": "engine_output_tokens_total",
     }
     gauges = {"engine_max_batch": 16.0, 'engine_feature_active{feature="compiled_kernels"}': 1.0}
     return ServerProfile(4.0, 1.5, 10**9, 8, {names[name]: value for name, value in gained.items()}, gauges)
@@ -43,6 +47,13 @@ def test_batch_and_tokens() -> None:
     assert facts["queue.wait_s"].value == 0.5
     assert facts["feature.compiled_kernels"].value == 1
     assert facts["server.cores"].value == 1.5
+
+
+def test_drafts() -> None:
+    facts = facts_of(profile(proposed=40, accepted=30, forced=50, output=200))
+    assert facts["draft.accepted_share"].value == 0.75
+    assert facts["draft.forced_share"].value == 0.25
+    assert "draft.accepted_share" not in facts_of(profile(proposed=0, accepted=0, output=5))
 
 
 def test_a_server_without_counters_has_none() -> None:

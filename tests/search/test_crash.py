@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -97,6 +98,42 @@ def test_killed_in_every_act(scenario: Any, stride: int) -> None:
     expected = record(unbroken)
     for number in range(1, count.calls + 1, stride):
         assert broken(scenario, f"killed-{number}", die=At(number)) == expected, f"killed in act {number}"
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.search.conftest import Scenario
+from tests.search.test_crash import BEHAVIOURS, PROPOSALS, At
+
+class Kill(At):
+    def __call__(self, point):
+        self.calls += 1
+        if self.calls == self.limit:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+run = Scenario(Path(sys.argv[1]), BEHAVIOURS, PROPOSALS)
+run.directory = Path(sys.argv[2])
+run.go_on(hook=Kill(int(sys.argv[3])))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_killed_for_real_at_every_write(scenario: Any) -> None:
+    """As above, but the process is gone with SIGKILL: nothing of it can tidy up."""
+    unbroken = scenario(BEHAVIOURS, PROPOSALS, "unbroken")
+    unbroken.begin()
+    count = At()
+    unbroken.go_on(hook=count)
+    expected = record(unbroken)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    for number in range(1, count.calls + 1):
+        run = scenario(BEHAVIOURS, PROPOSALS, f"killed-{number}")
+        argv = [sys.executable, "-c", _KILLED, str(run.folder), str(run.begin()), str(number)]
+        assert subprocess.run(argv, env=environment, check=False).returncode == -signal.SIGKILL
+        run.go_on()
+        assert record(run) == expected, f"killed at write {number}"
 
 
 def test_killed_while_it_begins(scenario: Any) -> None:

@@ -179,7 +179,10 @@ class CodingAgent:
 
         place = _package("knowledge") / "serving"
         names = ", ".join(f"{path.parent.name}/{path.name}" for path in serving_notes())
-        return f"Notes on serving systems under {place}: {names}. Parts to build from: {_package('engine')} (copy what you use)."
+        return (
+            f"Notes on serving systems under {place}: {names}. Parts to build from: {_package('engine')} (copy what you use). "
+            "Where your program offers the tools of the MCP server `vibeserve` (docs_search, roofline, lint, simulate, profile_sql and others), they answer faster than a search through files."
+        )
 
 
 def _package(name: str) -> Path:

@@ -59,6 +59,8 @@ class Bubblewrap:
         for path in dict.fromkeys(box.readable):
             if not any(path.is_relative_to(name) for name in _SYSTEM):
                 line += ["--ro-bind-try", str(path), str(path)]
+        for path in box.hidden:
+            line += ["--tmpfs", str(path)]
         home, work = str(box.home.resolve()), str(box.work.resolve())
         line += ["--bind", home, home, "--setenv", "HOME", home, "--setenv", "TMPDIR", "/tmp"]
         line += ["--bind" if box.writes else "--ro-bind", work, work, "--chdir", work, "--"]

@@ -82,13 +82,17 @@ class Task:
 
 @dataclass(frozen=True)
 class Box:
-    """What a confined program may see: its work, a home of its own, what it may read, and whether there is a network."""
+    """What a confined program may see: its work, a home of its own, what it may read, and whether there is a network.
+
+    `hidden` are directories inside what it may read that are empty to it.
+    """
 
     work: Path
     writes: bool
     home: Path
     readable: tuple[Path, ...] = ()
     network: bool = False
+    hidden: tuple[Path, ...] = ()
 
 
 class Sandbox(Protocol):

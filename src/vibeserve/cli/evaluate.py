@@ -15,8 +15,11 @@ from vibeserve.cli.output import JsonFlag, note, print_json, print_table
 
 def evaluate(
     bundle: Annotated[str, typer.Argument(metavar="BUNDLE", help="A bundle's directory, or a packaged one's name.")],
-    candidate: Annotated[Path, typer.Option(help="The candidate's directory, with its candidate.toml.")],
+    candidate: Annotated[
+        Path, typer.Option(help="The candidate's directory with its candidate.toml, or RUN:CANDIDATE.")
+    ],
     against: Annotated[Path | None, typer.Option(help="Another candidate; without it, the bundle's reference.")] = None,
+    runs_dir: Annotated[Path | None, typer.Option(help="Where the runs lie.")] = None,
     pairs: Annotated[int | None, typer.Option(help="Pairs of windows, at least 5.")] = None,
     window: Annotated[float | None, typer.Option(min=0.1, help="Seconds of load in a window.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of prompts, probes and order; without it, drawn.")] = None,
@@ -45,19 +48,19 @@ def evaluate(
     with tempfile.TemporaryDirectory(prefix="vibeserve-evaluate-") as folder:
         found = run(
             target,
-            candidate,
+            _directory(candidate, weights, runs_dir, Path(folder) / "of-run"),
             weights,
             output_dir=output or Path(folder),
             seed=secrets.randbits(31) if seed is None else seed,
             pairs=pairs or DEFAULT_PAIRS,
             window_s=window or DEFAULT_WINDOW_S,
-            against=against,
+            against=against and _directory(against, weights, runs_dir, Path(folder) / "of-run-against"),
             trust_remote_code=trust_remote_code,
             told=note,
             require_sandbox=require_sandbox,
         )
     if json:
-        print_json(found.document())
+        print_json(found.document() | {"candidate": str(candidate)})
     else:
         words = {True: "ok", False: "FAILED", None: "not run"}
         print_table(["gate", "", "detail"], [(gate.name, words[gate.ok], gate.detail[:140]) for gate in found.gates])
@@ -65,3 +68,12 @@ def evaluate(
         for line in found.comparison.notes if found.comparison else ():
             note(line)
     return 1 if found.rejected else 0
+
+
+def _directory(named: Path, weights: Path, runs_dir: Path | None, place: Path) -> Path:
+    """The directory that was named, or a copy in `place` of the commit that RUN:CANDIDATE names."""
+    from vibeserve.search import open_candidate
+
+    if named.exists() or ":" not in str(named):
+        return named
+    return open_candidate(str(named), runs_dir=runs_dir, destination=place, model_dir=weights)[0]

@@ -15,7 +15,7 @@ from vibeserve.measure.compare import (
     verdict,
 )
 from vibeserve.measure.cpus import CpuPlan, plan_cpus
-from vibeserve.measure.errors import RunError, StartError
+from vibeserve.measure.errors import KilledError, RunError, StartError, killed_from_outside
 from vibeserve.measure.fingerprint import Fingerprint, explain_difference, fingerprint
 from vibeserve.measure.gates import BenchResult, GateResult, metric_value, run_benchmark, run_checker
 from vibeserve.measure.launch import RunningServer, free_port, launch
@@ -36,6 +36,7 @@ __all__ = [
     "ExternalServer",
     "Fingerprint",
     "GateResult",
+    "KilledError",
     "Load",
     "LoadWatch",
     "Ratio",
@@ -49,6 +50,7 @@ __all__ = [
     "explain_difference",
     "fingerprint",
     "free_port",
+    "killed_from_outside",
     "launch",
     "measure_window",
     "metric_value",

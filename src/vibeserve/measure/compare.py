@@ -12,7 +12,7 @@ from vibeserve.base.errors import InputError
 from vibeserve.base.files import Files
 from vibeserve.base.processes import ProcessRunner
 from vibeserve.base.randomness import derive_seed, stream
-from vibeserve.measure.errors import RunError
+from vibeserve.measure.errors import KilledError, RunError, killed_from_outside
 from vibeserve.measure.gates import BenchResult, run_benchmark
 from vibeserve.measure.noise import Load, LoadWatch, own_cpu_s, usual
 from vibeserve.measure.servers import Server, at_rest, wait_until_idle
@@ -100,7 +100,8 @@ def measure_window(
 ) -> tuple[BenchResult, Load]:
     """One window of load on `server` while `others` stand still, with what disturbed the machine (`noisy`).
 
-    It begins when the server has finished with what was cut off before. Raises RunError where the server died in it, or gave no value.
+    It begins when the server has finished with what was cut off before. Raises RunError where the server died in it, or
+    gave no value; KilledError where the server or the benchmark was killed from outside.
     """
     finished_cpu_s = 0.0
 
@@ -129,6 +130,8 @@ def measure_window(
         load = looking.stop()
     result = replace(result, noisy=tuple(load.disturbances()))
     server.require_alive()
+    if killed_from_outside(result.exit_code):
+        raise KilledError(f"{server.url}: {result.detail}", hint="what was measured is lost; measure it again")
     if result.value is None:
         raise RunError(f"{server.url}: {result.detail}", hint=f"read {output.with_suffix('.log')}")
     if result.value <= 0:

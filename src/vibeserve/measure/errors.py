@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 from vibeserve.base.errors import CheckError, MissingError
 
 
 class StartError(CheckError):
-    """A candidate did not become ready (verdict failed-start). `tail` is the end of its log."""
+    """A candidate did not become ready (verdict failed-start). `tail` is the end of its log; `killed`: by SIGKILL from
+    outside, as in `KilledError`."""
 
     code = "failed-start"
 
-    def __init__(self, message: str, *, hint: str = "", tail: str = ""):
+    def __init__(self, message: str, *, hint: str = "", tail: str = "", killed: bool = False):
         super().__init__(message, hint=hint)
         self.tail = tail
+        self.killed = killed
 
 
 class RunError(CheckError):
     """A candidate was ready and failed afterwards: it died, hung or answered garbage (verdict failed-run)."""
 
     code = "failed-run"
+
+
+class KilledError(RunError):
+    """A server or a client was ended by SIGKILL, and not by us: an operator's, or the system's for want of memory.
+
+    What was in flight is lost and says nothing yet: it may be done once more. Where it happens again, it is a verdict.
+    """
+
+
+def killed_from_outside(exit_code: int | None, reason: str = "exited") -> bool:
+    """Whether a program ended by SIGKILL that we did not send. `reason` is its `Process.reason`; shells and sandboxes
+    report the end by signal N as 128 + N."""
+    return reason in ("exited", "lost") and exit_code in (-signal.SIGKILL, 128 + signal.SIGKILL)
 
 
 def cannot_write(path: Path, error: OSError) -> MissingError:

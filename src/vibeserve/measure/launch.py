@@ -23,7 +23,15 @@ from vibeserve.base.processes import (
 )
 from vibeserve.measure.candidate import Candidate, missing_requirements, read_candidate
 from vibeserve.measure.cpus import plan_cpus
-from vibeserve.measure.errors import RunError, StartError, cannot_write, last_line, tail_of
+from vibeserve.measure.errors import (
+    KilledError,
+    RunError,
+    StartError,
+    cannot_write,
+    killed_from_outside,
+    last_line,
+    tail_of,
+)
 from vibeserve.measure.sandbox import NoSandbox, Room, Sandbox
 
 PORT_TRIES = 3
@@ -60,9 +68,11 @@ class RunningServer:
         return None if exit_code is None else death(self.process, exit_code, self.log)
 
     def require_alive(self) -> None:
-        """Raises RunError where it has died."""
+        """Raises RunError where it has died, KilledError where it was killed from outside."""
         if (why := self.failure()) is not None:
-            raise RunError(f"{self.candidate.name}: the server died: {why}", hint=f"read {self.log}")
+            outside = killed_from_outside(self.process.poll(), self.process.reason)
+            kind = KilledError if outside else RunError
+            raise kind(f"{self.candidate.name}: the server died: {why}", hint=f"read {self.log}")
 
     def cpu_s(self) -> float:
         """CPU seconds used by all of it so far."""
@@ -223,7 +233,10 @@ class _Starter:
                     return False
                 why = death(process, exit_code, log)
                 raise StartError(
-                    f"{self.candidate.name}: the server ended before it was ready: {why}", hint=f"read {log}", tail=tail
+                    f"{self.candidate.name}: the server ended before it was ready: {why}",
+                    hint=f"read {log}",
+                    tail=tail,
+                    killed=killed_from_outside(exit_code, process.reason),
                 )
             left_s = deadline_s - self.clock.monotonic_s()
             if left_s <= 0:

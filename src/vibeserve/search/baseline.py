@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from vibeserve.base.errors import CheckError
-from vibeserve.measure import RunError, StartError
+from vibeserve.measure import KilledError, RunError, StartError
 from vibeserve.search.context import BASELINE, WHOLE_RUN, Run
 from vibeserve.search.journal import Step
+from vibeserve.search.killed import once_more
 from vibeserve.search.lab import Window
 from vibeserve.search.loads import Load, measurement
 from vibeserve.search.store import CandidateRow, DecisionRow, EvidenceRow, GateRow
@@ -22,14 +23,18 @@ def baseline(run: Run) -> None:
     run.journal.once("facts", lambda step: _facts(run, step))
     run.journal.once("integrity", lambda step: run.lab.integrity())
     run.journal.once("r0/build", lambda step: _build(run, step))
-    started = run.journal.once("r0/start", lambda step: _start(run, step))
+    started = once_more(run, lambda: run.journal.once("r0/start", lambda step: _start(run, step)))
     if not started["ok"]:
         raise CheckError(f"the reference server did not start: {started['detail']}", hint=_logs(run))
-    checked = run.journal.once("r0/check", lambda step: _check(run, step), before=lambda: up(run))
+    checked = once_more(
+        run, lambda: run.journal.once("r0/check", lambda step: _check(run, step), before=lambda: up(run))
+    )
     if checked["ok"] is not True:
         word = "could not be checked" if checked["ok"] is None else "does not pass its own checker"
         raise CheckError(f"the reference server {word}: {checked['detail']}", hint=_logs(run))
-    measured = run.journal.once("r0/measure", lambda step: _measure(run, step), before=lambda: up(run))
+    measured = once_more(
+        run, lambda: run.journal.once("r0/measure", lambda step: _measure(run, step), before=lambda: up(run))
+    )
     if not measured["value"]:
         why = measured["reason"] or "its value is 0"
         raise CheckError(f"the reference server could not be measured: {why}", hint=_logs(run))
@@ -68,6 +73,10 @@ def _start(run: Run, step: Step) -> dict[str, Any]:
     try:
         server = run.servers.get(BASELINE, None)
     except StartError as failure:
+        if failure.killed:
+            raise KilledError(
+                failure.message, hint=failure.hint
+            ) from failure  # nothing is recorded: resume tries again
         step.add(GateRow(0, BASELINE, "start", False, str(failure)))
         return {"ok": False, "detail": str(failure)}
     detail = f"ready after {server.ready_s:.1f} s"
@@ -93,6 +102,8 @@ def _measure(run: Run, step: Step) -> dict[str, Any]:
         log = run.log(BASELINE, "baseline.json" if attempt == 0 else f"baseline-{attempt + 1}.json")
         try:
             window = run.lab.observe(server, seed=load.seed, window_s=load.window_s, log=log)
+        except KilledError:
+            raise
         except RunError as failure:
             window = Window(None, reason=str(failure))
         step.add(measurement(run, load, BASELINE, window))

@@ -12,7 +12,16 @@ from vibeserve.base.errors import InputError
 from vibeserve.base.processes import sweep
 from vibeserve.base.provenance import Provenance
 from vibeserve.judge import Integrity, probe
-from vibeserve.measure import BenchResult, RunningServer, launch, measure_window, run_checker
+from vibeserve.measure import (
+    BenchResult,
+    GateResult,
+    KilledError,
+    RunningServer,
+    killed_from_outside,
+    launch,
+    measure_window,
+    run_checker,
+)
 from vibeserve.measure.limits import Workload
 from vibeserve.measure.profile import Watching
 from vibeserve.measure.sandbox import choose
@@ -52,6 +61,11 @@ class LabServer:
     def ready_s(self) -> float:
         """Seconds from its start to its first healthy answer."""
         return self.running.ready_s
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self.running.failure() is None
 
     def close(self) -> None:
         """End all of it."""
@@ -100,6 +114,7 @@ class Bench:
         result = run_checker(
             self._bundle, server.running.url, self._model_dir, output=log, seed=seed, group=self._group
         )
+        _require_whole(server, result)
         ok = result.ok if result.ran else None
         gate = Gate("check", ok, result.detail, {**_slim(result.document), "file": self._relative(log)})
         if reference and ok:
@@ -118,6 +133,9 @@ class Bench:
             prompt_tokens=prompt,
             output_tokens=min(high, max(low, output)),
         )
+        server.running.require_alive()
+        if oracle is not None and not oracle.alive:
+            raise KilledError(f"the reference died while it was asked for what is right: {oracle.running.failure()}")
         return [Gate(f"probe {found.name}", found.ok, found.detail, found.document) for found in results]
 
     def answers(self, server: Any, document: str, *, log: Path) -> Gate:
@@ -125,6 +143,7 @@ class Bench:
         words = ("--answers", str((self._directory / document).absolute()))
         url = server.running.url
         result = run_checker(self._bundle, url, self._model_dir, output=log, extra_args=words, group=self._group)
+        _require_whole(server, result)
         found = {**_slim(result.document), "file": self._relative(log), "of": document}
         return Gate("answers under load", result.ok if result.ran else None, result.detail, found)
 
@@ -210,6 +229,13 @@ class Bench:
 
     def _relative(self, path: Path) -> str:
         return str(path.relative_to(self._directory)) if path.is_relative_to(self._directory) else str(path)
+
+
+def _require_whole(server: Any, result: GateResult) -> None:
+    """Raises RunError where the server died under the checker: what it says then is no verdict on answers."""
+    server.running.require_alive()
+    if killed_from_outside(result.exit_code):
+        raise KilledError(result.detail)
 
 
 def _slim(document: Mapping[str, Any]) -> dict[str, Any]:

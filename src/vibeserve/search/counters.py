@@ -62,6 +62,10 @@ def _tokens(gained: Mapping[str, float]) -> dict[str, Fact]:
         facts["share.prefill_tokens"] = _fact(prefill / (prefill + decode), "")
     if (prompt := gained.get("engine_prompt_tokens_total", 0.0)) > 0:
         facts["prefix.hit_share"] = _fact(gained.get("engine_prefix_hit_tokens_total", 0.0) / prompt, "")
+    if (proposed := gained.get("engine_proposed_tokens_total", 0.0)) > 0:
+        facts["draft.accepted_share"] = _fact(gained.get("engine_accepted_tokens_total", 0.0) / proposed, "")
+    if (answered := gained.get("engine_output_tokens_total", 0.0)) > 0 and "engine_forced_tokens_total" in gained:
+        facts["draft.forced_share"] = _fact(gained["engine_forced_tokens_total"] / answered, "")
     if "engine_preemptions_total" in gained:
         facts["engine.preemptions"] = _fact(gained["engine_preemptions_total"], "")
     return facts

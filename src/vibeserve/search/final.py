@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
-from vibeserve.measure import RunError
+from vibeserve.measure import KilledError, RunError
 from vibeserve.search.baseline import up
 from vibeserve.search.context import BASELINE, Run
 from vibeserve.search.journal import Step
+from vibeserve.search.killed import once_more
 from vibeserve.search.lab import Window
 from vibeserve.search.loads import Load, measurement
 from vibeserve.search.pairs import Match, measure_pairs
@@ -27,14 +29,18 @@ def confirm(run: Run) -> None:
     comparison, problem = None, ""
     try:
         window_s = run.journal.once("final/window", lambda step: window_left_s(run))
-        comparison = measure_pairs(run, Match(number, "final", best, BASELINE, run.plan.final_pairs, window_s))
+        match = Match(number, "final", best, BASELINE, run.plan.final_pairs, window_s)
+        comparison = once_more(run, lambda: measure_pairs(run, match))
     except RunError as failure:
         problem = str(failure)
     run.journal.once("final/decide", lambda step: _record(step, _decision(run, number, best, comparison or problem)))
     levels = run.journal.once("curve/levels", lambda step: list(run.plan.curve_levels) if time_left_s(run) > 0 else [])
     for name in (best, BASELINE):
         for level in levels:
-            _curve_point(run, number, name, level)
+            try:
+                once_more(run, functools.partial(_curve_point, run, number, name, level))
+            except KilledError as failure:
+                run.journal.event("curve", f"{name} at {level} at once was not measured: {failure.message}")
 
 
 def time_left_s(run: Run) -> float:
@@ -102,6 +108,8 @@ def _curve_point(run: Run, number: int, name: str, level: int) -> None:
         log = run.log("curve", f"{name}-{level}.json")
         try:
             window = run.lab.curve(server, concurrency=level, seed=load.seed, window_s=load.window_s, log=log)
+        except KilledError:
+            raise
         except RunError as failure:
             window = Window(None, reason=str(failure))
         step.add(measurement(run, load, name, window))

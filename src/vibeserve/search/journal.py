@@ -62,6 +62,11 @@ class Journal:
         """`elapsed_s`, with what the step that is being done has taken so far."""
         return self._elapsed_s + (0.0 if self._start_s is None else self._clock.monotonic_s() - self._start_s)
 
+    def event(self, kind: str, text: str) -> None:
+        """A line for the record that belongs to no finished step: something was lost and is done again."""
+        self._store.event(self._elapsed_s, kind, text)
+        self._tell(self._elapsed_s, kind, text)
+
     def done(self, key: str) -> bool:
         """Whether the step is in the journal."""
         try:

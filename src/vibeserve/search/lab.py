@@ -44,13 +44,22 @@ class Server(Protocol):
         """Seconds from its start to its first healthy answer."""
         ...
 
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        ...
+
     def close(self) -> None:
         """End it, and wait until it is gone."""
         ...
 
 
 class Lab(Protocol):
-    """Starts, checks, probes and loads servers. `log` names the directory or file that an act may write to."""
+    """Starts, checks, probes and loads servers. `log` names the directory or file that an act may write to.
+
+    Every act on a server raises RunError where that server died in it, and KilledError where it, the client or the
+    reference beside it was killed from outside: what was in flight is lost then, and may be done once more.
+    """
 
     def recover(self) -> None:
         """End what an earlier process of this run left behind, where it could not do so itself."""

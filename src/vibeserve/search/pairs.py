@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from vibeserve.measure import RunError, order_of
+from vibeserve.measure import KilledError, RunError, order_of
 from vibeserve.search.baseline import up
 from vibeserve.search.context import Run
 from vibeserve.search.journal import Step
@@ -74,6 +74,7 @@ def _pair(run: Run, match: Match, pair: int, step: Step, *, again: bool) -> dict
     try:
         return _windows(run, match, pair, step, match.window_s, again=again)
     except _SilentOtherError as failure:
+        run.servers.drop_dead(besides=match.candidate)
         step.event("pair", f"{match.kind} {pair + 1} of {match.pairs}: again with longer windows: {failure}")
     try:
         return _windows(run, match, pair, step, LONGER * match.window_s, again=False)
@@ -98,7 +99,7 @@ def _windows(run: Run, match: Match, pair: int, step: Step, window_s: float, *, 
         try:
             window = run.lab.window(server, others, seed=seed, window_s=window_s, log=log, again=again and not retried)
         except RunError as failure:
-            if name != match.against:
+            if name != match.against or isinstance(failure, KilledError):
                 raise
             raise _SilentOtherError(str(failure)) from failure
         retried += window.retried

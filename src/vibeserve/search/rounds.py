@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 from vibeserve.agents.agent import Proposal, Stop
 from vibeserve.agents.conditions import Condition, holds
 from vibeserve.base.errors import CheckError, VibeServeError
-from vibeserve.measure import RunError, StartError
+from vibeserve.measure import KilledError, RunError, StartError
 from vibeserve.search.baseline import up
 from vibeserve.search.context import BASELINE, Run, facts_of, round_cost_s, state_of
 from vibeserve.search.drafts import as_proposal, queued, show_incumbent, unpaid
 from vibeserve.search.journal import Step
+from vibeserve.search.killed import once_more
 from vibeserve.search.lab import Window
 from vibeserve.search.loads import Load, measurement
 from vibeserve.search.pairs import Match, measure_pairs
@@ -137,7 +139,7 @@ def examine(run: Run, number: int, trial: Trial, proposal: Proposal) -> Finding:
     stages: tuple[Callable[[Run, Trial], Finding | None], ...] = (_start, _check, _probe, _screen, _intact, _compare)
     for stage in stages:
         try:
-            finding = stage(run, trial)
+            finding = once_more(run, functools.partial(stage, run, trial))
         except RunError as failure:
             finding = Finding("failed-run", str(failure))
         if finding is not None:
@@ -212,6 +214,8 @@ def _screen(run: Run, trial: Trial) -> Finding | None:
         log = run.log(trial.candidate, "screen.json")
         try:
             window = run.lab.observe(server, seed=seed, window_s=window_s, log=log)
+        except KilledError:
+            raise
         except RunError as failure:
             window = Window(None, reason=str(failure))
         load = Load(trial.number, "screen", 0, seed, window_s)
@@ -338,6 +342,7 @@ def decide(run: Run, number: int, trial: Trial, finding: Finding) -> None:
 
     run.journal.once(f"r{number}/decide", work)
     run.servers.keep_only(BASELINE, run.incumbent())
+    run.servers.drop_dead()  # a reference that has died is no fault of the next candidate
     if finding.tampered:
         raise CheckError(
             f"{trial.candidate} changed what it is measured with ({finding.reason}); the run ends here",

@@ -61,6 +61,10 @@ class ScriptedServer:
     ready_s: float
     open_servers: set[str]
 
+    @property
+    def alive(self) -> bool:
+        return self.name in self.open_servers
+
     def close(self) -> None:
         self.open_servers.discard(self.name)
 

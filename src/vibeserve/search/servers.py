@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from vibeserve.measure import StartError
 from vibeserve.search.lab import Lab, Server
 from vibeserve.search.workspace import Workspace
 
@@ -38,9 +39,24 @@ class Servers:
                     raise LookupError(f"{candidate} has neither a directory nor a commit")
                 # A fresh copy each time: what an earlier start of the candidate left behind must not help it.
                 directory = self._workspace.export(commit, self._directory / "candidates" / candidate)
-            log = self._directory / "logs" / candidate
-            self._running[candidate] = self._lab.start(candidate, directory, log=log)
+            self._running[candidate] = self._start(candidate, directory)
         return self._running[candidate]
+
+    def _start(self, candidate: str, directory: Path) -> Server:
+        """Start it; once more where it was killed from outside before it was ready."""
+        log = self._directory / "logs" / candidate
+        try:
+            return self._lab.start(candidate, directory, log=log)
+        except StartError as failure:
+            if not failure.killed:
+                raise
+            return self._lab.start(candidate, directory, log=log)
+
+    def drop_dead(self, *, besides: str = "") -> None:
+        """Forget servers that have ended by themselves, or were killed: `get` starts them anew."""
+        for name, server in sorted(self._running.items()):
+            if name != besides and not server.alive:
+                self.close(name)
 
     def running(self, *, besides: str) -> list[Server]:
         """All servers that are up, but for one candidate's."""

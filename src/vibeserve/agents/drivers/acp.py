@@ -7,6 +7,7 @@ Files that it reads or writes through us are held to its directory here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -18,7 +19,8 @@ from typing import Any, cast
 
 from vibeserve.agents.confine import places_of
 from vibeserve.agents.desk import AgentError, Box, Desk, Reply, Task, Usage
-from vibeserve.agents.drivers.cli import forms, tail
+from vibeserve.agents.drivers import own_tools
+from vibeserve.agents.drivers.cli import MEMORY_BYTES, forms, tail
 from vibeserve.agents.names import command_of
 from vibeserve.base.errors import MissingError
 from vibeserve.base.processes import GROUP_MARK, clean_environment
@@ -26,6 +28,8 @@ from vibeserve.base.processes import GROUP_MARK, clean_environment
 #: The longest message, and all that is told in one call: beyond either, the call has failed.
 MESSAGE_BYTES = 4 << 20
 TOLD_BYTES = 16 << 20
+#: Seconds between two looks at the memory of what runs.
+LOOK_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,10 @@ class AcpDriver:
             words = command_of(self.command)
             program = Path(shutil.which(words[0]) or words[0])
             given = [Path(word) for word in words[1:] if Path(word).is_absolute() and Path(word).exists()]
-            readable = (*places_of(program), *given, *task.readable)
-            argv = desk.sandbox.wrap(
-                [str(program), *words[1:]], Box(task.work, task.writes, Path(home), readable, network=True)
-            )
+            tools = own_tools.readable() if own_tools.there() else ()
+            readable = (*places_of(program), *given, *task.readable, *tools)
+            box = Box(task.work, task.writes, Path(home), readable, network=True, hidden=own_tools.hidden())
+            argv = desk.sandbox.wrap([str(program), *words[1:]], box)
             return asyncio.run(_session(argv, _environment(desk, home), task, desk, self.name))
 
 
@@ -126,7 +130,7 @@ async def _ask(agent: Any, task: Task, client: _Client) -> Reply:
 
     files = FileSystemCapabilities(read_text_file=True, write_text_file=task.writes)
     await agent.initialize(protocol_version=PROTOCOL_VERSION, client_capabilities=ClientCapabilities(fs=files))
-    session = await agent.new_session(cwd=str(task.work), mcp_servers=[])
+    session = await agent.new_session(cwd=str(task.work), mcp_servers=_servers(task))
     answer = await agent.prompt(session_id=session.session_id, prompt=[text_block(task.prompt)])
     await asyncio.sleep(0)  # updates that came before the answer are told first
     if answer.usage is not None:
@@ -137,18 +141,48 @@ async def _ask(agent: Any, task: Task, client: _Client) -> Reply:
     return Reply(client.text, None, client.usage)
 
 
+def _servers(task: Task) -> list[Any]:
+    """Our own tools, which the agent starts in its sandbox; none where their library is not installed."""
+    from acp.schema import McpServerStdio
+
+    words = own_tools.command(task.work)
+    server = McpServerStdio(name=own_tools.NAME, command=words[0], args=words[1:], env=[])
+    return [server] if own_tools.there() else []
+
+
 async def _until_over(process: Any, task: Task, desk: Desk, client: _Client) -> tuple[str, str]:
     """(message, state) of how it ended before it had answered."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + task.timeout_s
+    look_s = 0.0
     while loop.time() < deadline and not desk.cancelled.is_set():
         if client.told > TOLD_BYTES:
             return "ended: it told more than it may", "failed"
+        if loop.time() >= look_s:
+            look_s = loop.time() + LOOK_EVERY_S
+            if resident_bytes(process.pid) > MEMORY_BYTES:
+                return "ended: it used more memory than it may", "failed"
         if process.returncode is not None:
             await asyncio.sleep(0.2)  # an answer may be on its way
             return f"ended with exit code {process.returncode} before it had answered", "failed"
         await asyncio.sleep(0.05)
     return f"no answer within {task.timeout_s:.0f} s", "timed out"
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process and all that came of it; 0 where it is gone."""
+    import psutil
+
+    try:
+        above = psutil.Process(pid)
+        members = [above, *above.children(recursive=True)]
+    except psutil.Error:
+        return 0
+    total = 0
+    for member in members:
+        with contextlib.suppress(psutil.Error):
+            total += member.memory_info().rss
+    return total
 
 
 class _Client:

@@ -16,6 +16,7 @@ from typing import Any
 
 from vibeserve.agents.confine import places_of
 from vibeserve.agents.desk import AgentError, Box, Desk, Reply, Task
+from vibeserve.agents.drivers import own_tools
 from vibeserve.agents.drivers.readers import READERS
 from vibeserve.base.errors import MissingError
 from vibeserve.base.processes import Command, clean_environment
@@ -43,6 +44,9 @@ class Form:
     login: str
     set: Mapping[str, str] = field(default_factory=dict)
     with_files: Mapping[str, str] = field(default_factory=dict)
+    mcp_argv: tuple[str, ...] = ()
+    mcp_file: str = ""
+    mcp_text: str = ""
 
 
 @functools.cache
@@ -94,7 +98,8 @@ class CliDriver:
             raise AgentError(f"{self.name} only runs in a sandbox, and there is none here")
         with tempfile.TemporaryDirectory(prefix="vibeserve-agent-") as home:
             self._furnish(Path(home))
-            argv = desk.sandbox.wrap(self._argv(task), self._box(task, Path(home)))
+            line = [*self._argv(task), *self._tools(Path(home), task.work)]
+            argv = desk.sandbox.wrap(line, self._box(task, Path(home)))
             # The program's standard input is the prompt; the shell that opens it is outside of the sandbox.
             prompt = "/dev/null" if "{prompt}" in self.form.argv else str((task.folder / "prompt.md").resolve())
             whole = ("/bin/sh", "-c", 'exec "$@" < "$0"', prompt, *argv)
@@ -157,7 +162,10 @@ class CliDriver:
         places = [*places_of(program), *task.readable]
         if "{schema_file}" in self.form.argv:
             places.append((task.folder / "schema.json").resolve())
-        return Box(task.work, task.writes, home, tuple(dict.fromkeys(places)), network=True)
+        if own_tools.there():
+            places += own_tools.readable()
+        places = list(dict.fromkeys(places))
+        return Box(task.work, task.writes, home, tuple(places), network=True, hidden=own_tools.hidden())
 
     def _environment(self, home: Path) -> dict[str, str]:
         names = (*self.form.variables, *self.form.also)
@@ -172,6 +180,18 @@ class CliDriver:
         for name, text in self.form.with_files.items() if logins else ():
             (home / name).parent.mkdir(parents=True, exist_ok=True)
             (home / name).write_text(text, encoding="utf-8")
+
+    def _tools(self, home: Path, work: Path) -> list[str]:
+        """Lay out what tells it of our own tools; returns the words for its command line."""
+        form = self.form
+        if not own_tools.there():
+            return []
+        place = home / form.mcp_file
+        if form.mcp_file:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            known = place.read_text(encoding="utf-8") if place.is_file() else ""
+            place.write_text(own_tools.merged(known, own_tools.filled(form.mcp_text, work)), encoding="utf-8")
+        return [own_tools.filled(word, work).replace("{mcp_file}", str(place)) for word in form.mcp_argv]
 
 
 def _events(path: Path) -> Iterator[Mapping[str, Any]]:

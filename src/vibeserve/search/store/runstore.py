@@ -150,6 +150,11 @@ class RunStore(RunView, CallWriter):
         with self._db.transaction("session end") as connection:
             connection.execute("UPDATE sessions SET ended = ?, how = ? WHERE id = ?", (ended, how, session))
 
+    def event(self, at_s: float, kind: str, text: str) -> None:
+        """Something worth reading later that belongs to no step."""
+        with self._db.transaction("event") as connection:
+            Recorder(connection, "").event(at_s, kind, text)
+
     @contextlib.contextmanager
     def record(self, key: str) -> Iterator[Recorder]:
         """One step and all its facts, in one transaction."""
