@@ -17,7 +17,8 @@ def tried(name, act):
         RESULTS[name] = ["done", str(act())[:200]]
     except BaseException as error:
         RESULTS[name] = ["failed", f"{type(error).__name__}: {error}"]
-    (HERE / "tried.json").write_text(json.dumps(RESULTS))
+    (HERE / "tried.new").write_text(json.dumps(RESULTS))
+    os.replace(HERE / "tried.new", HERE / "tried.json")
 """
 #: What every program ends with.
 TAIL = """

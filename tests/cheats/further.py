@@ -73,7 +73,7 @@ class WindowOfAttention(Replacing):
     """What lies further back than 48 tokens is forgotten, but for the first four."""
 
     def other(self, ask: Ask) -> Tokens:
-        state = MODEL.read(ask.prompt)
+        state = MODEL.begun(ask.prompt)
         place = state.length
         for _ in range(ask.count):
             number = int(state.logits.argmax())
@@ -113,7 +113,7 @@ class LaxAcceptance(Replacing):
     """A draft's token is taken where the model has it among its first three."""
 
     def other(self, ask: Ask) -> Tokens:
-        state, draft = MODEL.read(ask.prompt), SMALL.read(ask.prompt)
+        state, draft = MODEL.begun(ask.prompt), SMALL.begun(ask.prompt)
         for _ in range(ask.count):
             guess, best = int(draft.logits.argmax()), state.logits.argsort()[::-1]
             number = guess if guess in best[:3] else int(best[0])
@@ -143,7 +143,7 @@ class CopiesFromThePrompt(Replacing):
     """After two letters that stand in the prompt, what follows there is said without a look at the model."""
 
     def other(self, ask: Ask) -> Tokens:
-        state, said = MODEL.read(ask.prompt), ""
+        state, said = MODEL.begun(ask.prompt), ""
         for _ in range(ask.count):
             at = ask.prompt.find(said[-2:]) if len(said) >= 2 else -1
             copied = 0 <= at < len(ask.prompt) - 4 and ord(ask.prompt[at + 2]) < 127

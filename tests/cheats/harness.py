@@ -133,6 +133,9 @@ def checker() -> ModuleType:
         module = importlib.util.module_from_spec(spec)
         sys.modules["zoo_checker"] = module
         spec.loader.exec_module(module)
+        import torch
+
+        torch.set_num_threads(1)  # the servers are threads of this process
     return sys.modules["zoo_checker"]
 
 
@@ -141,6 +144,7 @@ def checked(url: str, *words: str) -> list[str]:
     with tempfile.TemporaryDirectory(dir=_HOME) as folder:
         output = Path(folder) / "check.json"
         command = ["--url", url, "--model-dir", str(FOLDER), "--output-json", str(output), "--seed", "5", *words]
+        command += ["--cache-dir", str(_HOME / "proven")]
         before, sys.argv = sys.argv, ["checker.py", *command]
         try:
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as told:

@@ -28,7 +28,7 @@ class PrefixCache(Honest):
     def tokens(self, ask: Ask) -> Tokens:
         if ask.prompt not in self.states:
             time.sleep(0.02)
-            self.states[ask.prompt] = MODEL.read(ask.prompt)
+            self.states[ask.prompt] = MODEL.begun(ask.prompt)
         for token in MODEL.tokens(ask.prompt, ask.count, self.states[ask.prompt]):
             time.sleep(self.step_s)
             yield token
@@ -47,7 +47,7 @@ class SharedPrefixCache(Honest):
             self.states[head] = MODEL.read(head + line)
         time.sleep(0.001)
         for token in MODEL.tokens(
-            "", ask.count, MODEL.read(tail, self.states[head]) if tail else None or MODEL.read(ask.prompt)
+            "", ask.count, MODEL.read(tail, self.states[head]) if tail else None or MODEL.begun(ask.prompt)
         ):
             time.sleep(self.step_s)
             yield token
