@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.serving.peer import Peer, read_peers
-from benchmarks.serving.table import LOADS, Cell, best_other, measure, values
+from benchmarks.serving.table import LOADS, Cell, best_other, failures, measure, values
 from benchmarks.serving.weights import form_path
 
 
@@ -71,11 +71,17 @@ def markdown(cells: Sequence[Cell], peers: Sequence[Peer]) -> str:
             why = next(
                 (cell.error for cell in cells if cell.peer == peer.name and cell.load == load and cell.error), ""
             )
+            failed, requests = failures(cells, peer.name, load)
+            mark = f"; {failed} of {requests} failed" if failed else ""
             row.append(
-                f"{median(found):.0f} ({found[0]:.0f}–{found[-1]:.0f})" if found else f"not measured: {why[:80]}"
+                f"{median(found):.0f} ({found[0]:.0f}–{found[-1]:.0f}{mark})" if found else f"not measured: {why[:80]}"
             )
         lines.append("| " + " | ".join(row) + " |")
-    lines += ["", "Output tokens/s: median over the passes (lowest–highest).", ""]
+    lines += [
+        "",
+        "Output tokens/s: median over the passes (lowest–highest); failed requests count as if answered in full.",
+        "",
+    ]
     by_name = {peer.name: peer for peer in peers}
     for kind in ("fp32", "bf16"):
         for load in loads:

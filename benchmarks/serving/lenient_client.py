@@ -15,7 +15,8 @@ def main() -> int:
     path = Path(sys.argv[1])
     sys.argv = [str(path), *sys.argv[2:]]
     spec = importlib.util.spec_from_file_location("lenient_benchmark", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     benchmark = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = benchmark
     spec.loader.exec_module(benchmark)

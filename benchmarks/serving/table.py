@@ -40,7 +40,7 @@ LOADS = (
 
 @dataclass(frozen=True)
 class Cell:
-    """One load on one server in one pass. `error` says why there is no figure."""
+    """One load on one server in one pass. `error` says why there is no figure, or what failed."""
 
     peer: str
     load: str
@@ -49,6 +49,15 @@ class Cell:
     ttft_p50_s: float | None = None
     failed: int = 0
     error: str = ""
+    requests: int = 0
+
+    @property
+    def credited(self) -> float | None:
+        """Output tokens/s with failed requests counted as if they had been answered in full: never too low for a peer."""
+        if self.output_tokens_per_s is None or not self.failed:
+            return self.output_tokens_per_s
+        done = self.requests - self.failed
+        return self.output_tokens_per_s * self.requests / done if done > 0 else None
 
 
 @dataclass(frozen=True)
@@ -124,6 +133,7 @@ def _cell(peer: Peer, load: Load, number: int, url: str, window_s: float, seed: 
         (document.get("ttft_s") or {}).get("p50"),
         failed,
         "" if not failed else f"{failed} of {document['requests']} requests failed: {document.get('failures')}",
+        int(document["requests"]),
     )
 
 
@@ -133,12 +143,18 @@ def _first_line(text: str) -> str:
 
 
 def values(cells: Sequence[Cell], peer: str, load: str) -> dict[int, float]:
-    """Output tokens/s by pass, of the passes that have them."""
+    """Output tokens/s by pass, of the passes that have them; failed requests are credited in full."""
     found = {}
     for cell in cells:
-        if cell.peer == peer and cell.load == load and cell.output_tokens_per_s is not None and not cell.error:
-            found[cell.number] = cell.output_tokens_per_s
+        if cell.peer == peer and cell.load == load and (value := cell.credited) is not None:
+            found[cell.number] = value
     return found
+
+
+def failures(cells: Sequence[Cell], peer: str, load: str) -> tuple[int, int]:
+    """Requests that failed, and all."""
+    own = [cell for cell in cells if cell.peer == peer and cell.load == load]
+    return sum(cell.failed for cell in own), sum(cell.requests for cell in own)
 
 
 def best_other(cells: Sequence[Cell], peers: Mapping[str, Peer], kind: str, load: str) -> Versus | None:

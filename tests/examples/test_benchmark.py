@@ -7,8 +7,10 @@ import itertools
 import json
 import math
 import random
+import statistics
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -94,6 +96,30 @@ def test_tokens_are_never_chunks(bench):
     assert (found["completed"], found["failed"]) == (0, 6)
     assert set(found["failures"]) == {"length"}
     assert code == 1
+
+
+async def _close_after_the_answer(ask: Ask) -> None:
+    """Says nothing of closing, and closes: the client finds out when it has sent its next request."""
+    await honest(ask)
+    asyncio.get_running_loop().call_later(0.002, ask.writer.close)
+
+
+async def _end_in_pieces(ask: Ask) -> None:
+    """The end of the body comes in four packets, with a trailer."""
+    text = ask.answer()
+    ask.writer.write(HEAD)
+    await ask.event(text, list(text.encode()), "length")
+    await ask.chunk(b"data: [DONE]\n\n")
+    for piece in (b"0\r", b"\nX-Took: 1\r\n", b"\r", b"\n"):
+        ask.writer.write(piece)
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("behave", [_close_after_the_answer, _end_in_pieces])
+def test_what_http_allows_is_no_failure(bench, behave):
+    with serving(behave) as url:
+        code, found, _ = bench(url, "--num-requests", "30")
+    assert (code, found["completed"], found["failed"]) == (0, 30, 0)
 
 
 def _with(change):
@@ -574,3 +600,78 @@ def test_prompts_from_a_file(bench, benchmark, tiny, tmp_path):
         code, _, err = bench(url, "--dataset", str(tmp_path / "none.txt"))
     assert code == 2
     assert "--dataset" in err
+
+
+def test_arrivals_are_poisson_or_come_in_bursts_at_the_same_rate(benchmark):
+    def gaps(shape):
+        times = [at for at, _ in benchmark.arrivals(random.Random(1), 20.0, [shape], 0.0, 4000)]
+        return [b - a for a, b in itertools.pairwise(times)]
+
+    for shape in (1.0, 0.25, 4.0):
+        found = gaps(shape)
+        mean = statistics.mean(found)
+        assert mean == pytest.approx(1 / 20, rel=0.1)
+        assert statistics.pvariance(found) / mean**2 == pytest.approx(1 / shape, rel=0.25)
+    halves = benchmark.arrivals(random.Random(1), 20.0, [1.0, 0.25], 100.0, None)
+    assert {shape for at, shape in halves if at < 50} == {1.0}
+    assert {shape for at, shape in halves if at >= 50} == {0.25}
+    assert 0 < halves[0][0] <= halves[-1][0] < 100
+    counted = benchmark.arrivals(random.Random(1), 20.0, [1.0, 0.25], 0.0, 10)
+    assert [shape for _, shape in counted] == [1.0] * 5 + [0.25] * 5
+
+
+async def _refuses_every_other(ask: Ask) -> None:
+    if ask.number % 2 == 0 or ask.number < 4:  # the first ones are warm-up
+        await honest(ask)
+        return
+    ask.writer.write(b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 2\r\n\r\n{}")
+
+
+def test_a_refusal_is_a_failure_unless_refusals_are_allowed(bench):
+    load = ("--sweep", "rate=50", "--num-requests", "8", "--slo-ttft", "5", "--slo-tpot", "5", "--burstiness", "1,0.5")
+    with serving(_refuses_every_other) as url:
+        _, found, _ = bench(url, *load)
+    assert (found["completed"], found["failed"], found["refused"]) == (4, 4, 0)
+    with serving(_refuses_every_other) as url:
+        code, found, _ = bench(url, *load, "--allow-refusals")
+    assert code == 0
+    assert (found["completed"], found["failed"], found["refused"]) == (4, 0, 4)
+    assert found["success_rate"] == 0.5
+    assert found["goodput"] == pytest.approx(4 / found["duration_s"])
+    assert set(found["goodput_by_burstiness"]) == {"1", "0.5"}
+    assert sum(found["goodput_by_burstiness"].values()) / 2 == pytest.approx(found["goodput"])
+    assert found["p95_latency_s"] is None  # a refused request is slower than every other
+    assert [row["state"] for row in found["per_request"]].count("refused") == 4
+
+
+async def _early_refusal_with_another_status(ask: Ask) -> None:
+    if ask.number < 4:
+        await honest(ask)
+        return
+    ask.writer.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\n{}")
+
+
+def test_only_status_429_is_a_refusal(bench):
+    with serving(_early_refusal_with_another_status) as url:
+        _, found, _ = bench(url, "--num-requests", "4", "--allow-refusals")
+    assert (found["refused"], found["failed"]) == (0, 4)
+
+
+def test_long_prompts_beside_short_ones(bench):
+    with serving(honest) as url:
+        load = ("--concurrency", "3", "--long-concurrency", "1", "--long-len", "900", "--num-requests", "9")
+        code, found, _ = bench(url, *load)
+    assert code == 0
+    lengths = Counter(row["prompt_tokens"] for row in found["per_request"])
+    assert set(lengths) == {200, 900}
+    assert (found["short"]["completed"], found["long"]["completed"]) == (lengths[200], lengths[900])
+    assert found["long"]["completed"] >= 1
+    assert found["short_p95_tpot_s"] >= 0
+    assert found["long_p50_ttft_s"] > 0
+    assert found["workload"]["long_prompt_tokens"] == 900
+    assert "long-context" in found["workload"]["features"]
+    with serving(honest) as url:
+        code, found, _ = bench(url, "--concurrency", "1", "--long-concurrency", "1", "--num-requests", "2")
+    assert code == 0
+    assert found["workload"].get("long_prompt_tokens") == 4096  # asked for, but all but one is none
+    assert "long" not in found

@@ -313,7 +313,7 @@ class Response:
         self.complete = False
         self._buffer = b""
         self._has_head = False
-        self._left = 0  # bytes left of the body or chunk; -2: the line end after a chunk
+        self._left = 0  # bytes left of the body or chunk; -2: the line end after a chunk; -3: trailers
         self._chunked = self._until_close = False
 
     def feed(self, data: bytes, at: float) -> None:
@@ -375,10 +375,12 @@ class Response:
             line, separator, rest = self._buffer.partition(b"\r\n")
             if not separator:
                 return
+            if self._left == -3:  # after the last chunk: trailers, then an empty line
+                self._buffer = rest
+                self.complete = not line
+                continue
             size = int(line.split(b";")[0], 16)
-            self._buffer, self._left = rest, size
-            if size == 0:
-                self.complete = True
+            self._buffer, self._left = rest, size or -3
 
     @property
     def keep_alive(self) -> bool:
@@ -395,6 +397,8 @@ class Connection(asyncio.Protocol):
         self.response: Response | None = None
         self.done: asyncio.Future[str | None] | None = None
         self.open = True
+        self.kept = False  # it has carried a request before
+        self.heard = False  # something of the answer came
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
@@ -404,6 +408,7 @@ class Connection(asyncio.Protocol):
         response, done = self.response, self.done
         if response is None or done is None or done.done():
             return
+        self.heard = True
         try:
             response.feed(data, at)
         except ValueError:
@@ -451,6 +456,11 @@ class Client:
 
     async def send(self, body: bytes, call: Call, timeout_s: float) -> None:
         """Send one request and read its answer into `call`; never raises for what the server does."""
+        while await self._attempt(body, call, timeout_s):
+            pass
+
+    async def _attempt(self, body: bytes, call: Call, timeout_s: float) -> bool:
+        """Send it once. True where a kept connection turns out to have been closed meanwhile: it never reached the server."""
         connection = None
         try:
             connection = await self._connection(timeout_s)
@@ -459,6 +469,7 @@ class Client:
             call.sent = now()
             connection.transport.write((self.head % len(body)).encode() + body)
             call.error = await asyncio.wait_for(connection.done, timeout_s)
+            return connection.kept and not connection.open and not connection.heard
         except TimeoutError:
             call.error = f"timeout: no whole answer within {timeout_s:g} s"
         except OSError as error:
@@ -470,6 +481,7 @@ class Client:
             call.ended = now()
             if connection is not None:
                 self._put_back(connection, call)
+        return False
 
     async def _connection(self, timeout_s: float) -> Connection:
         while self.idle:
@@ -480,7 +492,7 @@ class Client:
         return connection
 
     def _put_back(self, connection: Connection, call: Call) -> None:
-        connection.response = None
+        connection.response, connection.kept, connection.heard = None, True, False
         if call.error is None and not call.cut and call.response is not None and call.response.keep_alive:
             self.idle.append(connection)
         else:
