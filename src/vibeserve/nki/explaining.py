@@ -33,6 +33,11 @@ from vibeserve.nki.views import DynamicSlice
 _BINDING = re.compile(
     r"^(?:\w+\.)*(\w+)\(\) (?:got an unexpected keyword argument '(\w+)'|(?:missing|takes|got multiple).*)"
 )
+# What Python says of an operator, a conversion or a function of math that is handed a tensor.
+_ON_VALUES = re.compile(
+    r"unsupported operand|bad operand type|not supported between|real number|interpreted as an integer|"
+    r"unsupported format string|doesn't define __|does not support ufuncs"
+)
 _BENEATH = {"numpy", "ml_dtypes", *sys.stdlib_module_names}  # libraries that the simulator calls
 _SAID_ON_PURPOSE = ("objects.py", "dtypes.py")  # their TypeErrors are written for the kernel's author
 
@@ -94,7 +99,7 @@ def _judge(error: Exception, found: _Inside) -> Exception:
     }
     text = ", ".join(f"{parameter}={value!r}" for parameter, value in given.items())
     on_purpose = (
-        isinstance(error, TypeError | OverflowError) and Path(innermost.f_code.co_filename).name in _SAID_ON_PURPOSE
+        isinstance(error, TypeError | OverflowError | ValueError) and Path(innermost.f_code.co_filename).name in _SAID_ON_PURPOSE
     )
     if on_purpose or _calls_back(error, given):
         return KernelError(
@@ -159,7 +164,7 @@ _VALUES = (
 
 
 def _flat(value: Any) -> list[Any]:
-    """The items, where a single one may itself be a sequence (`reshape((2, 3))` as `*shape`)."""
+    """The items, where a single one may itself be a sequence."""
     return list(value[0]) if len(value) == 1 and _is_list(value[0]) else list(value)
 
 
@@ -194,10 +199,12 @@ def _misused(error: TypeError) -> KernelError | None:
 
     place = place_of_traceback(error.__traceback__)
     text = str(error)
-    if "NkiTensor" in text and "unsupported operand" in text:
+    if "NkiTensor" in text and _ON_VALUES.search(text):
         return KernelError(
-            f"Python arithmetic on a tensor: {text}", code="L-LIB", rule="tensors are computed with by instructions",
-            fix="nisa.tensor_tensor / nisa.tensor_scalar, or nl.add(x, y)", place=place,
+            f"Python arithmetic on a tensor: {text}", code="L-LIB",
+            rule="tensors are computed with by instructions; Python does not know their values",
+            fix="nisa.tensor_tensor / nisa.tensor_scalar / nisa.activation, or nl.add(x, y), nl.exp(x), nl.greater(x, y)",
+            place=place,
         )  # fmt: skip
     found = _BINDING.match(text)
     if text.startswith("NkiTensor.") and found is not None:

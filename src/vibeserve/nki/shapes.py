@@ -176,6 +176,12 @@ def squeeze_dim(tensor: NkiTensor, dim: int) -> NkiTensor:
 
 def rearrange(tensor: NkiTensor, source: Any, target: Any, fixed: Any = None) -> NkiTensor:
     """See `NkiTensor.rearrange`."""
+    if not isinstance(fixed, dict | None) or not all(isinstance(names, tuple | list) for names in (source, target)):
+        fail(
+            tensor,
+            f"rearrange: src_pattern is {source!r}, dst_pattern {target!r}, fixed_sizes {fixed!r}",
+            rule="tuples of names, and a dict of sizes",
+        )
     sizes = dict(fixed or {})
     groups = [group if isinstance(group, tuple | list) else (group,) for group in source]
     if len(groups) != len(tensor.shape):

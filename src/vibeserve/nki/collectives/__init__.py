@@ -30,7 +30,15 @@ class ReplicaGroup:
     ranks: Any
 
     def __init__(self, ranks: Any):
-        groups = tuple(tuple(int(rank) for rank in group) for group in ranks)
+        try:
+            groups = tuple(tuple(int(rank) for rank in group) for group in ranks)
+        except (TypeError, ValueError):
+            raise KernelError(
+                f"ReplicaGroup({ranks!r})",
+                code="NKI-COLLECTIVE",
+                rule="lists of ranks",
+                fix="ncc.ReplicaGroup([[0, 1]])",
+            ) from None
         flat = [rank for group in groups for rank in group]
         if len(set(flat)) != len(flat):
             raise KernelError(f"ReplicaGroup({ranks!r})", code="NKI-COLLECTIVE", rule="disjoint lists of ranks")
@@ -283,6 +291,11 @@ def collective_permute_implicit_current_processing_rank_id(
 ) -> VirtualRegister:
     """A register with the rank whose data is here after `iteration_id` ring shifts."""
     core = current_core("ncc.collective_permute_implicit_current_processing_rank_id")
+    if not isinstance(replica_group, ReplicaGroup) or not isinstance(iteration_id, int | np.integer):
+        raise KernelError(
+            f"iteration_id={iteration_id!r}, replica_group={replica_group!r}", code="NKI-COLLECTIVE",
+            rule="an int and a ReplicaGroup",
+        )  # fmt: skip
     group = replica_group.of(core.rank)
     return VirtualRegister(group[(group.index(core.rank) - int(iteration_id)) % len(group)])
 

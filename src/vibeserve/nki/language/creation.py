@@ -13,8 +13,10 @@ from vibeserve.nki.errors import KernelError
 from vibeserve.nki.isa.random import uniform
 from vibeserve.nki.memory import FULL, MemoryRegion, Storage
 from vibeserve.nki.tensor import NkiTensor, as_dtype
+from vibeserve.nki.views import dense_strides
 
 _SBUF = MemoryRegion.sbuf
+_LARGE = 1 << 28  # bytes of one HBM tensor from which on the machine's free memory is asked for
 
 
 def checked_shape(shape: Any) -> tuple[int, ...]:
@@ -60,13 +62,22 @@ def checked_buffer(buffer: Any) -> MemoryRegion:
 def ndarray(shape: Any, dtype: Any, buffer: Any = _SBUF, name: str = "", address: Any = None) -> NkiTensor:
     """A tensor whose elements nobody has written yet. `address` is (partition, byte) for a manual place on chip."""
     core = current_core("nl.ndarray")
-    sizes, element, region = checked_shape(shape), as_dtype(dtype), checked_buffer(buffer)
-    place = None
-    if address is not None:
-        place = _checked_address(address, region)
-    _check_room(core, sizes, element, region, place)
+    sizes, rooms = checked_shape(shape), core.session.rooms
+    asked: Any = (sizes, type(dtype), dtype, buffer, address)
+    try:
+        room = rooms.get(asked)
+    except TypeError:  # what cannot be hashed is checked each time
+        asked = room = None
+    if room is None:
+        element, region = as_dtype(dtype), checked_buffer(buffer)
+        place = None if address is None else _checked_address(address, region)
+        _check_room(core, sizes, element, region, place)
+        room = element, region, place, dense_strides(sizes)
+        if asked is not None and region.on_chip:
+            rooms[asked] = room
+    element, region, place, strides = room
     storage = allocate(core, sizes, element, region, name=name or "", address=place)
-    return NkiTensor(sizes, element, storage, region, name or "")
+    return NkiTensor(sizes, element, storage, region, name or "", strides=strides)
 
 
 def _checked_address(address: Any, region: MemoryRegion) -> tuple[int, int]:
@@ -92,15 +103,22 @@ def _check_room(
     for size in sizes:
         total *= size
     if not region.on_chip:
-        if total > target.hbm_bytes or total > _host_bytes():
+        if total > target.hbm_bytes or (total > _LARGE and not core.session.shape_only and total > _free_bytes()):
             raise KernelError(
                 f"{total:,} bytes of HBM for shape {list(sizes)}", code="NCC_EOOM001",
-                rule=f"{target.name} has {target.hbm_bytes:,} bytes" if total > target.hbm_bytes else "this machine's memory is smaller",
+                rule=f"{target.name} has {target.hbm_bytes:,} bytes" if total > target.hbm_bytes else "this machine has less memory free",
             )  # fmt: skip
         return
     capacity = target.sbuf_usable_per_partition if region is _SBUF else target.psum_per_partition
     need = total // sizes[0]
     end = need + (place[1] if place else 0)
+    if total > 128 * capacity and end <= capacity:
+        raise KernelError(
+            f"{total:,} bytes of {region.value} for shape {list(sizes)}",
+            code="NCC_IBIR229",
+            rule=f"{target.name} has 128 partitions of {capacity:,} bytes in {region.value}",
+            fix="tile dimension 0 by nl.tile_size.pmax",
+        )
     if end > capacity:
         raise KernelError(
             f"{need:,} bytes in a partition of {region.value}"
@@ -112,15 +130,16 @@ def _check_room(
         )
 
 
-def _host_bytes() -> int:
+def _free_bytes() -> int:
+    """Bytes of this machine's memory that a tensor can have."""
     import psutil
 
-    return int(psutil.virtual_memory().total)
+    return int(psutil.virtual_memory().available)
 
 
 def _filled(shape: Any, value: Any, dtype: Any, buffer: Any, name: str) -> NkiTensor:
     tensor = ndarray(shape, dtype, buffer=buffer, name=name)
-    if tensor.dtype.is_int and isinstance(value, float) and value == int(value):
+    if tensor.dtype.is_int and isinstance(value, float) and value.is_integer():
         value = int(value)
     if tensor.on_chip:
         isa.memset(tensor, value)

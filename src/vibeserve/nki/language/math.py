@@ -13,7 +13,7 @@ from vibeserve.nki.context import Core, current_core
 from vibeserve.nki.errors import KernelError
 from vibeserve.nki.instruction import instruction
 from vibeserve.nki.isa.elementwise import rows
-from vibeserve.nki.language.creation import ndarray
+from vibeserve.nki.language.creation import checked_shape, ndarray
 from vibeserve.nki.memory import MemoryRegion
 from vibeserve.nki.ops import OPS, Op, is_bit, show
 from vibeserve.nki.tensor import NkiTensor
@@ -96,7 +96,7 @@ def _binary(op: Op) -> Callable[..., NkiTensor]:
                 )
             out = _like(tile, dtype)
             scalar = y if left else x
-            if is_bit(op) and isinstance(scalar, float):
+            if is_bit(op) and isinstance(scalar, float) and scalar.is_integer():
                 scalar = int(scalar)
             isa.tensor_scalar(out, tile, op, scalar, reverse0=not left)
         out.truth = op.kind == "compare"
@@ -113,6 +113,12 @@ def _absent(name: str) -> Callable[..., NkiTensor]:
             "device-refuses", f"nl.{name} has no hardware instruction: a build for the device fails here", code="S-NLDIV",
             fix="nl.multiply(x, nl.reciprocal(y))" if name == "divide" else "",
         )  # fmt: skip
+        if isinstance(x, NkiTensor) and isinstance(y, NkiTensor) and _tile(y, name).shape != x.shape:
+            raise KernelError(
+                f"nl.{name} of shapes {list(x.shape)} and {list(y.shape)}",
+                code="S-NLBCAST",
+                rule="tiles of equal shapes",
+            )
         out = _like(tile, dtype)
         if tile is x:
             vector_function(out, x, name, y)
@@ -316,7 +322,7 @@ def broadcast_tile(core: Core, dst: NkiTensor, data: NkiTensor) -> None:
 
 def broadcast_to(x: Any, shape: Any, dtype: Any = None) -> NkiTensor:
     """x repeated to `shape`: equal rank, each dimension equal or 1; x itself where nothing changes."""
-    tile, sizes = _tile(x, "broadcast_to"), tuple(int(size) for size in shape)
+    tile, sizes = _tile(x, "broadcast_to"), checked_shape(shape)
     if sizes == tile.shape and dtype is None:
         return tile
     if len(sizes) != tile.ndim or any(a not in (1, b) for a, b in zip(tile.shape, sizes, strict=True)):
