@@ -97,7 +97,7 @@ def one_run(bundle: Path, runs: Path, kills: Counter[str], limit: int, chance: r
         command = start(bundle, runs)
         while kills.total() < limit:
             try:
-                command.wait(chance.uniform(0.3, 4.0))
+                command.wait(chance.uniform(0.5, 5.0))
                 break
             except subprocess.TimeoutExpired:
                 target = chance.choice(TARGETS)

@@ -57,10 +57,30 @@ def each_time(word: str, error: type[RunError] = KilledError) -> Callable[[str],
 def test_the_record_says_what_was_lost(scenario: Any) -> None:
     run = scenario(BEHAVIOURS, PROPOSALS)
     run.begin()
-    document = run.go_on(die=each_time("check c2"))
+
+    def die(act: str) -> None:
+        if act == "check c2":
+            run.world.labs[-1].open_servers.discard("c2")
+            raise KilledError(f"{act}: ended by signal 9")
+
+    document = run.go_on(die=die)
     lost = [event["text"] for event in document["events"] if event["kind"] == "again"]
     assert lost == ["lost, and done once more: check c2: ended by signal 9"]
     assert [entry["verdict"] for entry in document["rounds"]] == ["kept", "kept", "failed-run", "kept"]
+
+
+def test_a_client_that_is_killed_is_started_again_a_few_times(scenario: Any) -> None:
+    run = scenario(BEHAVIOURS, PROPOSALS)
+    run.begin()
+    left = [KilledError("checker.py: exit code -9")] * 3
+
+    def die(act: str) -> None:
+        if act == "check c2" and left:
+            raise left.pop()
+
+    document = run.go_on(die=die)
+    assert [entry["verdict"] for entry in document["rounds"]] == ["kept", "kept", "not-better", "kept"]
+    assert [event["kind"] for event in document["events"]].count("again") == 3
 
 
 @pytest.mark.parametrize("act", ["check c0", "window c0"])

@@ -235,7 +235,7 @@ def _point_labels(pen: Pen, box: Frame, series: Sequence[Series]) -> None:
         last: tuple[float, float] | None = None
         for i, point in enumerate(item.points):
             x, y = box.x.clip(point[0]), box.y.clip(point[1])
-            every.append((x - 5, y - 5, x + 5, y + 5))
+            every.append((x - 8, y - 5, x + 8, y + 5))
             if last is not None and item.line:
                 every.extend(labelling.along(last, (x, y)))
             last = (x, y)

@@ -144,7 +144,7 @@ def evaluate(
             return ended("failed-start", failure.message)
         course.note("start", True, f"ready after {server.ready_s:.1f} s")
         try:
-            rejected = _check(course, server) or _probe(course, server, reference)
+            rejected = _check(course, server) or _probe(course, [server], reference)
             if rejected is not None:
                 return ended(*rejected)
             changed = _changed(before, integrity.digests())
@@ -153,8 +153,19 @@ def evaluate(
                 return ended("rejected-integrity", changed)
             other = running.enter_context(_other(course, against or reference))
             comparison = _measure(course, other, server, pairs, window_s)
-            # Other prompts, now that the gates are behind it: a server may behave only as long as it is looked at.
-            rejected = _probe(course, server, reference, after=True)
+            # Other prompts, now that the gates are behind it: a server may behave only as long as it is looked at. And a
+            # new life at the end: what it has kept from this one shows.
+            lives = [server]
+
+            def restart() -> str:
+                lives[-1].stop()
+                try:
+                    lives.append(running.enter_context(course.start(candidate, "candidate-restarted")))
+                except StartError as failure:
+                    raise RunError(f"it did not start again: {failure.message}", hint=failure.hint) from failure
+                return lives[-1].url
+
+            rejected = _probe(course, lives, reference, restart)
             if rejected is not None:
                 return ended(*rejected)
         except RunError as failure:
@@ -185,11 +196,24 @@ def _check(course: _Course, server: RunningServer) -> tuple[str, str] | None:
     return None if result.ok else ("rejected-accuracy", result.detail)
 
 
-def _probe(course: _Course, server: RunningServer, reference: Path, after: bool = False) -> tuple[str, str] | None:
-    """(verdict, reason) where a probe fails; the reference runs meanwhile, for what only it can say."""
+def _probe(
+    course: _Course, lives: list[RunningServer], reference: Path, restart: Callable[[], str] | None = None
+) -> tuple[str, str] | None:
+    """(verdict, reason) where a probe fails; the reference runs meanwhile, for what only it can say.
+
+    `lives`: the server under probe, last; `restart` puts another life of it there, and marks the probes after the load.
+    """
+    after = restart is not None
     with _other(course, reference, "oracle") as oracle:
-        found = probe(course.bundle, server.url, seed=course.seed + after, oracle_url=oracle.url)
-    server.require_alive()
+        found = probe(
+            course.bundle,
+            lives[-1].url,
+            seed=course.seed + after,
+            oracle_url=oracle.url,
+            restart=restart,
+            model_dir=course.model_dir,
+        )
+    lives[-1].require_alive()
     for one in found:
         course.note(f"probe {one.name}{' after the load' if after else ''}", one.ok, one.detail)
     failed = [f"{one.name}: {one.detail}" for one in found if one.ok is False]

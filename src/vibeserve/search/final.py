@@ -30,7 +30,7 @@ def confirm(run: Run) -> None:
     try:
         window_s = run.journal.once("final/window", lambda step: window_left_s(run))
         match = Match(number, "final", best, BASELINE, run.plan.final_pairs, window_s)
-        comparison = once_more(run, lambda: measure_pairs(run, match))
+        comparison = once_more(run, lambda: measure_pairs(run, match), trial=best)
     except RunError as failure:
         problem = str(failure)
     run.journal.once("final/decide", lambda step: _record(step, _decision(run, number, best, comparison or problem)))

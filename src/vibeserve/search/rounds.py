@@ -139,7 +139,7 @@ def examine(run: Run, number: int, trial: Trial, proposal: Proposal) -> Finding:
     stages: tuple[Callable[[Run, Trial], Finding | None], ...] = (_start, _check, _probe, _screen, _intact, _compare)
     for stage in stages:
         try:
-            finding = once_more(run, functools.partial(stage, run, trial))
+            finding = once_more(run, functools.partial(stage, run, trial), trial=trial.candidate)
         except RunError as failure:
             finding = Finding("failed-run", str(failure))
         if finding is not None:

@@ -52,6 +52,11 @@ class Servers:
                 raise
             return self._lab.start(candidate, directory, log=log)
 
+    def dead(self, candidate: str) -> bool:
+        """Whether the candidate's server was started and has ended by itself, or was killed."""
+        server = self._running.get(candidate)
+        return server is not None and not server.alive
+
     def drop_dead(self, *, besides: str = "") -> None:
         """Forget servers that have ended by themselves, or were killed: `get` starts them anew."""
         for name, server in sorted(self._running.items()):

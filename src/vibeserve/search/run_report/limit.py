@@ -39,11 +39,16 @@ def limit(document: dict[str, Any]) -> Section:
             provenance(known.get("provenance") or Provenance.COUNTED),
             known.get("argument") or "",
         )
-        blocks.append(Text(str(known.get("argument") or "")))
+        blocks.append(Text(_sentence(str(known.get("argument") or ""))))
         blocks.append(Definitions([("The limit", value), *_terms(document)]))
         blocks.append(_shares(document, float(known["value"])))
     blocks.extend(_roofline(document))
     return Section("The physical limit", blocks, anchor="limit")
+
+
+def _sentence(text: str) -> str:
+    """With a capital at its head and a full stop at its end."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
 
 
 def _terms(document: dict[str, Any]) -> list[tuple[str, Quantity]]:
