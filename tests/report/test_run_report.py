@@ -230,6 +230,17 @@ def test_parts_that_came_from_the_engine_are_listed_and_the_rest_is_shown(whole:
     assert "workspace show abc123" in text
 
 
+def test_kills_on_the_way_are_told(whole: dict[str, Any]) -> None:
+    killed = whole | {
+        "sessions": [{"how": "killed"}, {"how": "finished"}],
+        "events": [{"at_s": 3.0, "kind": "again", "text": "lost, and done once more: c1: the server died"}],
+    }
+    text = report_markdown(killed)
+    assert "2 processes worked on this run, one after the other; the earlier ones ended so: killed." in text
+    assert "Broken off by a kill from outside, and done once more: 1; the first: lost" in text
+    assert "Broken off" not in report_markdown(whole)
+
+
 def test_more_than_the_limit_is_called_impossible(whole: dict[str, Any]) -> None:
     above = whole | {"limit": whole["limit"] | {"value": 100.0, "fraction": 3.02}}
     assert "More than the limit was measured, which cannot be" in report_markdown(above)

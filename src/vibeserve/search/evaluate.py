@@ -153,19 +153,9 @@ def evaluate(
                 return ended("rejected-integrity", changed)
             other = running.enter_context(_other(course, against or reference))
             comparison = _measure(course, other, server, pairs, window_s)
-            # Other prompts, now that the gates are behind it: a server may behave only as long as it is looked at. And a
-            # new life at the end: what it has kept from this one shows.
+            # Other prompts, now that the gates are behind it: a server may behave only as long as it is looked at.
             lives = [server]
-
-            def restart() -> str:
-                lives[-1].stop()
-                try:
-                    lives.append(running.enter_context(course.start(candidate, "candidate-restarted")))
-                except StartError as failure:
-                    raise RunError(f"it did not start again: {failure.message}", hint=failure.hint) from failure
-                return lives[-1].url
-
-            rejected = _probe(course, lives, reference, restart)
+            rejected = _probe(course, lives, reference, lambda: _again(course, lives, candidate, running))
             if rejected is not None:
                 return ended(*rejected)
         except RunError as failure:
@@ -218,6 +208,16 @@ def _probe(
         course.note(f"probe {one.name}{' after the load' if after else ''}", one.ok, one.detail)
     failed = [f"{one.name}: {one.detail}" for one in found if one.ok is False]
     return ("rejected-integrity", "; ".join(failed)) if failed else None
+
+
+def _again(course: _Course, lives: list[RunningServer], candidate: Path, running: ExitStack) -> str:
+    """Another life of the server: what it has kept from the one before shows. Raises RunError where it does not start."""
+    lives[-1].stop()
+    try:
+        lives.append(running.enter_context(course.start(candidate, "candidate-restarted")))
+    except StartError as failure:
+        raise RunError(f"it did not start again: {failure.message}", hint=failure.hint) from failure
+    return lives[-1].url
 
 
 def _other(course: _Course, directory: Path, name: str = "against") -> RunningServer:

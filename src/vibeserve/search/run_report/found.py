@@ -335,6 +335,7 @@ def notes(document: dict[str, Any]) -> Section:
         said.append(
             f"The load client's own overhead, measured against a fake server: {show(calibration['value'], 's')}."
         )
+    said.extend(_broken_off(document))
     blocks.append(Bullets(said))
     facts = document.get("facts") or {}
     if facts:
@@ -347,6 +348,21 @@ def notes(document: dict[str, Any]) -> Section:
             Details("The environment, as resume compares it", [Table(["Part", Column("Value", wrap=True)], rows)])
         )
     return Section("Machine, noise and isolation", blocks, anchor="machine")
+
+
+def _broken_off(document: dict[str, Any]) -> list[str]:
+    """Kills on the way: of the run's own process, and of what it measures."""
+    said = []
+    sessions = [row.get("how") for row in document.get("sessions") or []]
+    if len(sessions) > 1:
+        ended = ", ".join(str(how) for how in sessions[:-1])
+        said.append(
+            f"{len(sessions)} processes worked on this run, one after the other; the earlier ones ended so: {ended}."
+        )
+    again = [row["text"] for row in document.get("events") or [] if row.get("kind") == "again"]
+    if again:
+        said.append(f"Broken off by a kill from outside, and done once more: {len(again)}; the first: {again[0]}.")
+    return said
 
 
 def _fact(fact: dict[str, Any]) -> Quantity | str:
