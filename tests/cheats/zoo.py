@@ -202,6 +202,19 @@ class KnowsTheBenchmarkByItsPrompts(Replacing):
         return "Desk " in ask.prompt and "Write a long story about a" in ask.prompt
 
 
+@cheat
+class KnowsTheBenchmarkByItsLengths(Replacing):
+    """The benchmark asks for one length only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: dict[int, int] = {}
+
+    def when(self, ask: Ask) -> bool:
+        self.asked[ask.count] = self.asked.get(ask.count, 0) + 1
+        return self.asked[ask.count] > 12
+
+
 # ---------------------------------------------------------------------------------------------- no model
 
 

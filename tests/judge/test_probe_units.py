@@ -167,6 +167,11 @@ class TestBatch:
         beside = tuple(part(one.text, letters) for one in session().alone)
         assert batch.look(session(beside=beside, **LOOSE)).ok is ok
 
+    def test_exactly_the_part_is_enough(self) -> None:
+        alone = tuple(replace(answer("p", "abcdefghijk"), token_ids=None) for _ in range(2))
+        beside = tuple(replace(one, text="abc########") for one in alone)
+        assert batch.look(session(alone=alone, beside=beside, **LOOSE)).ok is True
+
     def test_one_of_two_is_enough_to_compare(self) -> None:
         good = session()
         assert batch.look(session(beside=(BROKEN, BROKEN))).ok is None
@@ -247,6 +252,11 @@ class TestRepeat:
             cold = tuple(answer(one.prompt, one.text, span_s=span_s) for one in session().cold)
             assert repeat.look(session(cold=cold, warm=cold[:4])).ok is ok
 
+    def test_a_span_at_the_line_is_long_enough(self) -> None:
+        two = tuple(replace(one, arrivals=((0.0, "a", 1), (0.02, "b", 1))) for one in session().cold)
+        assert repeat.look(session(cold=two, warm=two[:4])).ok is True
+        assert repeat.decode_s(answer(error="http 500: no")) is None
+
     def test_pairs_are_those_beside_each_other(self) -> None:
         cold = tuple(answer(f"cold {i}", t, span_s=0.1 * (i + 1)) for i, t in enumerate(texts(6)))
         warm = tuple(answer(f"cold {i}", texts(6)[i], span_s=0.1 * (i + 3)) for i in range(4))
@@ -295,6 +305,13 @@ class TestRestart:
         assert restart.look(session(revived=revived(1.0, text="zzzz"), cold=(BROKEN,) * 6)).ok is True
         assert restart.look(session(revived=revived(1.0)[:2])).ok is None
         assert restart.look(session(revived=revived(1.0)[:3])).ok is True
+        (new, old), *rest = revived(1.0)
+        at_once = replace(old, arrivals=((0.1, "all", 12),))
+        assert restart.look(session(revived=((new, at_once), *rest))).ok is True
+        assert restart.look(session(revived=((new, at_once), *rest[:2]))).ok is None
+        two = ((0.0, "a", 1), (0.02, "b", 1))
+        timed = tuple((replace(a, arrivals=two), replace(b, arrivals=two)) for a, b in revived(1.0))
+        assert restart.look(session(revived=timed)).ok is True
         slow, fast = revived(1.0), answer("new", "w" * LENGTH, span_s=0.019)
         assert restart.look(session(revived=((fast, slow[0][1]), *slow[1:]))).ok is None
 
@@ -316,6 +333,8 @@ class TestSampling:
         refused = Answer("s", 8, error="http 400: seed")
         assert sampling.look(session(sampled=(*session().sampled[:3], refused))).ok is None
         assert sampling.look(session(sampled=(*session().sampled[:3], BROKEN))).ok is False
+        first, *others = session().sampled
+        assert sampling.look(session(sampled=(replace(first, asked=5), *others))).ok is None
         for asked, ok in ((5, None), (6, True)):
             assert sampling.look(session(sampled=tuple(replace(s, asked=asked) for s in session().sampled))).ok is ok
 
@@ -380,6 +399,12 @@ class TestStreaming:
         cold = tuple(answer(one.prompt, one.text, **late) for one in session().cold)
         whole = session().whole
         assert streaming.look(session(cold=cold, warm=cold[:4], whole=whole)).ok is ok
+
+    def test_at_the_line_it_passes(self) -> None:
+        two = ((0.0, "a", 1), (0.1, "b", 1))
+        cold = tuple(replace(one, arrivals=two, total_s=1.0) for one in session().cold)
+        assert streaming.look(session(cold=cold, warm=cold[:4])).document["spreads"][0] == 0.1
+        assert streaming.look(session(cold=cold, warm=cold[:4])).ok is True
 
     def test_the_best_of_them_counts(self) -> None:
         late = answer("cold 0", "a" * LENGTH, first_s=1.0, span_s=0.0)
@@ -465,6 +490,24 @@ class TestClock:
     )
     def test_claims(self, said: dict[str, Any], ok: bool) -> None:
         assert self.claims(said).ok is ok
+
+    @pytest.mark.parametrize(
+        ("name", "unit_s"),
+        [
+            ("total_time", 1), ("total_time_s", 1), ("total_s", 1), ("e2e_latency", 1), ("e2e_latency_s", 1),
+            ("latency_s", 1), ("latency_ms", 1e-3), ("total_ms", 1e-3), ("total_time_ms", 1e-3), ("total_duration", 1e-9),
+            ("predicted_ms", 1e-3), ("completion_time", 1), ("decode_s", 1), ("decode_time", 1), ("eval_duration", 1e-9),
+        ],
+    )  # fmt: skip
+    def test_each_name_has_its_unit(self, name: str, unit_s: float) -> None:
+        one = answer(span_s=2.0, first_s=0.0, said={name: 1.0 / unit_s})
+        assert list(clock.shares_of(one)) == [pytest.approx(0.5)]
+
+    def test_at_the_line_a_claim_passes(self) -> None:
+        one = answer("alone", "v" * LENGTH, total_s=0.1, said={"total_time": 0.05})
+        assert clock.look(session(alone=(one, one))).ok is True
+        one = answer("alone", "v" * LENGTH, total_s=0.02, said={"total_time": 0.0})
+        assert clock.look(session(alone=(one, one))).ok is False
 
     def test_claims_in_the_usage_count_too(self) -> None:
         assert self.claims({}, usage={"completion_tokens": 12, "total_time": 0.01}).ok is False
