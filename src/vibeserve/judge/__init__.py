@@ -25,7 +25,7 @@ def probe(
     oracle_url: str | None = None,
     prompt_tokens: int = 64,
     output_tokens: int = 48,
-    timeout_s: float = 120.0,
+    timeout_s: float = 300.0,
     restart: Callable[[], str] | None = None,
     model_dir: Path | None = None,
     traffic: Traffic | None = None,
