@@ -475,9 +475,6 @@ def test_a_loop_without_instructions_is_stopped(monkeypatch):
         while True:
             pass
 
-    import sys
-
-    monkeypatch.delitem(sys.modules, "bdb", raising=False)
     with pytest.raises(KernelError) as caught:
         simulate(kernel)(A)
     assert caught.value.code == "NKI-STALLED"

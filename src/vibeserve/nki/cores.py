@@ -27,6 +27,8 @@ class Scheduler:
         self.waiting: dict[int, tuple[Any, str, Place]] = {}
         self.rooms: dict[Any, dict[int, Any]] = {}
         self.failure: BaseException | None = None
+        self.threads: list[threading.Thread] = []
+        self.active = 0  # the core whose turn it is
 
     def meet(self, core: Core, key: Any, payload: Any, parties: tuple[int, ...], what: str) -> dict[int, Any]:
         """Wait at `key` until all parties came; returns what each brought."""
@@ -49,6 +51,7 @@ class Scheduler:
 
         def thread(index: int) -> None:
             self.turns[index].wait()
+            self.active = index
             try:
                 if self.failure is None:
                     results[index] = running(cores[index], bodies[index])
@@ -60,7 +63,7 @@ class Scheduler:
             self.state[index] = "done"
             self._next(index)
 
-        threads = [
+        self.threads = threads = [
             threading.Thread(target=thread, args=(i,), name=f"nki-core-{i}", daemon=True) for i in range(len(cores))
         ]
         for started in threads:
@@ -78,6 +81,7 @@ class Scheduler:
         turn.clear()
         self._next(index)
         turn.wait()
+        self.active = index
         if self.failure is not None:
             raise _StoppedError
         self.state[index] = "ready"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -23,7 +23,9 @@ class Place:
 
 
 _KNOWN: dict[str, bool] = {}
-_PLACES: dict[tuple[str, int, str], Place] = {}
+_PLACES: dict[
+    tuple[int, int], tuple[CodeType, Place]
+] = {}  # by the number of a code object, which is kept, and place in it
 _MANY_PLACES = 10_000
 NOWHERE = Place("<host>", 0)
 
@@ -33,22 +35,22 @@ def is_ours(file: str) -> bool:
     return file.startswith((_PACKAGE, "<nki ", "<frozen importlib"))
 
 
-def kernel_place() -> Place:
-    """The innermost line on the call stack that is not the simulator's own."""
-    frame: FrameType | None = sys._getframe(1)
+def kernel_place(depth: int = 1) -> Place:
+    """The innermost line on the call stack that is not the simulator's own; `depth` calls are known to be."""
+    frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
         code = frame.f_code
         ours = _KNOWN.get(code.co_filename)
         if ours is None:
             ours = _KNOWN[code.co_filename] = is_ours(code.co_filename)
         if not ours:
-            key = (code.co_filename, frame.f_lineno, code.co_name)
-            place = _PLACES.get(key)
-            if place is None:
+            key = (id(code), frame.f_lasti)
+            known = _PLACES.get(key)
+            if known is None:
                 if len(_PLACES) > _MANY_PLACES:
                     _PLACES.clear()
-                place = _PLACES[key] = Place(*key)
-            return place
+                known = _PLACES[key] = (code, Place(code.co_filename, frame.f_lineno, code.co_name))
+            return known[1]
         frame = frame.f_back
     return NOWHERE
 
@@ -136,3 +138,8 @@ class SimulatorFaultError(RuntimeError):
 
 class BudgetError(KernelError):
     """The kernel was stopped: too many instructions, or none for too long."""
+
+    def stands_at(self, place: Place) -> None:
+        """Say where the kernel was, for an error that was made somewhere else."""
+        self.place = place
+        self.args = (self.render(),)

@@ -44,7 +44,12 @@ _SAID_ON_PURPOSE = ("objects.py", "dtypes.py")  # their TypeErrors are written f
 
 def explain(error: Exception) -> Exception | None:
     """What to raise in place of `error`; None where it is to pass as it is."""
-    if isinstance(error, VibeServeError | MemoryError | AttributeError | ImportError) and not _inside(error):
+    if isinstance(error, MemoryError):
+        return KernelError(
+            f"this machine's memory does not hold the kernel's tensors: {error}", code="NCC_EOOM001",
+            fix="smaller inputs, or fewer tensors alive at once", place=place_of_traceback(error.__traceback__),
+        )  # fmt: skip
+    if isinstance(error, VibeServeError | AttributeError | ImportError) and not _inside(error):
         return None
     if isinstance(error, TypeError):
         misused = _misused(error)
@@ -99,7 +104,8 @@ def _judge(error: Exception, found: _Inside) -> Exception:
     }
     text = ", ".join(f"{parameter}={value!r}" for parameter, value in given.items())
     on_purpose = (
-        isinstance(error, TypeError | OverflowError | ValueError) and Path(innermost.f_code.co_filename).name in _SAID_ON_PURPOSE
+        isinstance(error, TypeError | OverflowError | ValueError)
+        and Path(innermost.f_code.co_filename).name in _SAID_ON_PURPOSE
     )
     if on_purpose or _calls_back(error, given):
         return KernelError(

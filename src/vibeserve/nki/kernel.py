@@ -22,7 +22,7 @@ from vibeserve.nki.context import DEFAULT_BUDGET, Core, Finding, Session, core_o
 from vibeserve.nki.cores import Scheduler
 from vibeserve.nki.errors import KernelError, Place, place_of_traceback
 from vibeserve.nki.observe import Observer, TraceObserver
-from vibeserve.nki.watchdog import Watchdog
+from vibeserve.nki.watchdog import StalledError, Watchdog
 
 _OPTIONS: dict[str, Any] = {"strict": False, "trace": False, "observers": (), "target": None, "inspect": None}
 
@@ -90,7 +90,13 @@ def _dress(target: Any, func: Callable[..., Any]) -> None:
     for name in ("__name__", "__qualname__", "__module__", "__doc__"):
         source = inner if hasattr(inner, "__name__") or name in ("__module__", "__doc__") else type(inner)
         setattr(target, name, getattr(source, name, None))
-    for name in ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__"):  # what readers of it look at
+    for name in (
+        "__code__",
+        "__defaults__",
+        "__kwdefaults__",
+        "__globals__",
+        "__closure__",
+    ):  # what readers of it look at
         if hasattr(inner, name):
             setattr(target, name, getattr(inner, name))
 
@@ -368,6 +374,9 @@ def _guarded(kernel: Kernel, bound: inspect.BoundArguments, core: Core) -> Any:
     try:
         with np.errstate(all="ignore"):
             return _without_partial(kernel.func)(*bound.args, **bound.kwargs)
+    except StalledError as error:
+        error.stands_at(place_of_traceback(error.__traceback__))
+        raise
     except KernelError:
         raise
     except RecursionError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import math
 import os
 import runpy
 import sys
@@ -17,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from vibeserve.base.errors import InputError, MissingError
+from vibeserve.base.errors import InputError, MissingError, VibeServeError
 from vibeserve.nki import kernel as kernels
 from vibeserve.nki.context import Core, Session
 from vibeserve.nki.dtypes import DType, resolve
-from vibeserve.nki.errors import NotSimulatedError, place_of_traceback
+from vibeserve.nki.errors import KernelError, NotSimulatedError, SimulatorFaultError, place_of_traceback
 from vibeserve.nki.observe import Observer
 
 
@@ -170,6 +171,20 @@ def load_file(path: Path) -> Any:
     return module
 
 
+@contextmanager
+def _kernels_own_errors() -> Iterator[None]:
+    """What the kernel's own code raises (a missing import, a division by zero) as an error at its line."""
+    try:
+        yield
+    except (KernelError, SimulatorFaultError, VibeServeError):
+        raise
+    except Exception as error:
+        place = place_of_traceback(error.__traceback__)
+        raise KernelError(
+            f"{type(error).__name__}: {error}", code="NKI-PYTHON", rule="the kernel's own code raised it", place=place
+        ) from error
+
+
 @dataclass(frozen=True)
 class Case:
     """What a kernel is run on: inputs by name, target, LNC."""
@@ -226,11 +241,23 @@ def make_input(name: str, value: Any, seed: int = 0) -> Any:
         raise InputError(f"input {name}: shape {list(shape)}", hint="positive sizes")
     from vibeserve.base.randomness import derive_seed
 
+    _check_room(name, shape, dtype)
     generator = np.random.default_rng(derive_seed(seed, name))
     if dtype.is_int or dtype.kind == "packed":
         low, high = value.get("low", 0), value.get("high", 8)
         return generator.integers(low, high, shape).astype(dtype.dtype)
     return (generator.standard_normal(shape, np.float32) * np.float32(value.get("scale", 1.0))).astype(dtype.dtype)
+
+
+def _check_room(name: str, shape: tuple[int, ...], dtype: DType) -> None:
+    """Refuse an input that this machine's memory does not hold (it is drawn as float32)."""
+    import psutil
+
+    wanted, free = math.prod(shape) * (4 + dtype.itemsize), psutil.virtual_memory().available
+    if wanted > free:
+        raise InputError(
+            f"input {name}: shape {list(shape)} takes {wanted:,} bytes, {free:,} are free", hint="a smaller shape"
+        )
 
 
 def simulate_case(
@@ -266,14 +293,15 @@ def simulate_case(
     watcher = LaunchObserver()
     watching: dict[str, Any] = {"strict": strict, "trace": trace, "observers": (watcher,)}
     document: dict[str, Any] = {}
-    if timing or profile:
-        from vibeserve.nki.timing import simulate_timed
+    with _kernels_own_errors():
+        if timing or profile:
+            from vibeserve.nki.timing import simulate_timed
 
-        document, result = simulate_timed(
-            made, arguments, target=chosen, lnc=cores, profile=profile, **watching, **model
-        )
-    else:
-        result = kernels.simulate(made, target=chosen, lnc=cores, **watching)(**arguments)
+            document, result = simulate_timed(
+                made, arguments, target=chosen, lnc=cores, profile=profile, **watching, **model
+            )
+        else:
+            result = kernels.simulate(made, target=chosen, lnc=cores, **watching)(**arguments)
     outputs = [value for value in (result if isinstance(result, tuple | list) else (result,)) if value is not None]
     launch = watcher.launches[-1] if watcher.launches else Launch(chosen or "", cores or 1)
     return {

@@ -14,7 +14,9 @@ from vibeserve.nki.errors import BudgetError
 DEFAULT_STALL_S = 300.0
 
 
-class _StalledError(BudgetError):
+class StalledError(BudgetError):
+    """Raised from outside into a thread that runs no instruction any more."""
+
     def __init__(self) -> None:
         super().__init__(
             f"stopped: no instruction for {stall_s():g} s",
@@ -63,13 +65,27 @@ class Watchdog:
         if self.stop.is_set():
             return
         count = sum(core.count for core in self.cores)
-        if count == self.last and "bdb" not in sys.modules:
-            names = {thread.name: thread.ident for thread in threading.enumerate()}
-            threads = [names[f"nki-core-{i}"] for i in range(len(self.cores)) if f"nki-core-{i}" in names] or [
-                self.owner
-            ]
-            for thread in threads:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread or 0), ctypes.py_object(_StalledError))
+        thread = self._running()
+        if count == self.last and not _in_a_debugger(thread):
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(StalledError))
             return
         self.last = count
         self._arm()
+
+    def _running(self) -> int:
+        """The thread of the core whose turn it is."""
+        scheduler = self.cores[0].scheduler
+        return self.owner if scheduler is None else scheduler.threads[scheduler.active].ident or 0
+
+
+_DEBUGGERS = {"pdb", "bdb", "ipdb", "IPython", "pudb", "pydevd", "debugpy"}
+
+
+def _in_a_debugger(thread: int) -> bool:
+    """Whether a thread is in a debugger's hands (at its prompt, say)."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        if (frame.f_globals.get("__name__") or "").partition(".")[0] in _DEBUGGERS:
+            return True
+        frame = frame.f_back
+    return False
