@@ -47,8 +47,7 @@ CASES = {
         workload(220, 192, concurrency=1, predicted_share=1.0),
         FLOOR | {"predicted-outputs"},
         frozenset({"single-stream-engine", "compiled-kernels", "predicted-outputs"}),
-        {"prefix-cache": "share no prefix", "latency-targets": "does nothing for output_tokens_per_s",
-         "paced-prefill": "no workload.long_prompt_tokens"},
+        {"prefix-cache": "share no prefix", "latency-targets": "does nothing for output_tokens_per_s"},
     ),
     "shared prefixes": Case(
         goal(slug="prefix-caching", api="openai-completions"),

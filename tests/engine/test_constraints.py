@@ -186,6 +186,8 @@ def nested(levels: int) -> dict[str, Any]:
         ("json", False, "Unsatisfiable"),
         ("json", {"type": "strin"}, "Invalid type"),
         ("json", {"$ref": "#/nope"}, "does not exist"),
+        ("json", {"$ref": "#"}, "without an end"),
+        ("json", {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "without an end"),
         ("json", nested(DEEPEST_SCHEMA + 1), "nested deeper"),
         ("json", nested(5000), "nested deeper"),
         ("regex", "([", "regex"),

@@ -146,10 +146,16 @@ class Cache(RuleBasedStateMachine):
         self.scheduler, self.manager = parts(12)
         self.count = 0
 
-    @rule(ids=st.lists(st.integers(0, 1), min_size=1, max_size=14), answer=st.integers(1, 20))
-    def arrive(self, ids: list[int], answer: int) -> None:
+    @rule(
+        ids=st.lists(st.integers(0, 1), min_size=1, max_size=14),
+        answer=st.integers(1, 20),
+        priority=st.integers(-1, 2),
+    )
+    def arrive(self, ids: list[int], answer: int, priority: int) -> None:
         self.count += 1
-        self.scheduler.waiting.append(sequence(tuple(ids), f"s{self.count}", answer))
+        made = sequence(tuple(ids), f"s{self.count}", answer)
+        made.request = replace(made.request, priority=priority)
+        self.scheduler.waiting.append(made)
 
     @precondition(lambda self: self.scheduler.has_work())
     @rule()

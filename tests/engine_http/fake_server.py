@@ -56,6 +56,9 @@ class FakeCore:
         if len(request.prompt_ids) + request.params.max_tokens > self.limits.max_model_len:
             raise RequestError("max_tokens", "prompt and answer are longer than the context")
 
+    def welcome(self, request: Request) -> None:
+        pass
+
     def add(self, request: Request) -> None:
         self._waiting.append(request)
 

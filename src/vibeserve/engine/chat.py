@@ -103,19 +103,25 @@ class ChatTemplate:
     def _compiled(self) -> jinja2.Template:
         return _environment(self.now).from_string(self.source)
 
+    @property
+    def knows_tools(self) -> bool:
+        """Whether the template has a place for tools; where it has none, they must be told in a message."""
+        return "tools" in self.source
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
         *,
         add_generation_prompt: bool = True,
         extra: Mapping[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
         """The conversation as the model reads it. Raises ChatTemplateError."""
         values: dict[str, Any] = {**self.tokens, **(extra or {})}
         values |= {
             "messages": [dict(message) for message in messages],
             "add_generation_prompt": add_generation_prompt,
-            "tools": None,
+            "tools": [dict(tool) for tool in tools] if tools else None,
             "documents": None,
         }
         try:

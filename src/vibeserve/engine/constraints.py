@@ -20,6 +20,7 @@ import numpy.typing as npt
 from llguidance import LLMatcher, LLTokenizer
 
 from .errors import RequestError
+from .schema_ends import comes_to_an_end
 
 KEPT_GRAMMARS = 256
 LONGEST_GRAMMAR = 256 * 1024
@@ -139,13 +140,7 @@ def grammar_of(kind: str, value: Any, field: str) -> str:
     Raises RequestError.
     """
     if kind == "json":
-        if _depth(value) > DEEPEST_SCHEMA:
-            raise RequestError(field, f"the schema is nested deeper than {DEEPEST_SCHEMA} levels")
-        if len(json.dumps(value)) > LONGEST_GRAMMAR:
-            raise RequestError(field, f"the schema is longer than {LONGEST_GRAMMAR} characters")
-        # Options can be given to an object only; `true` and `false` are schemas too.
-        wanted = {"allOf": [value]} if isinstance(value, bool) else value
-        return LLMatcher.grammar_from_json_schema(wanted, overrides=_LAYOUT)  # type: ignore[arg-type]
+        return LLMatcher.grammar_from_json_schema(checked_schema(value, field))
     if len(value) > LONGEST_GRAMMAR:
         raise RequestError(field, f"the grammar is longer than {LONGEST_GRAMMAR} characters")
     if kind == "regex":
@@ -158,6 +153,19 @@ def grammar_of(kind: str, value: Any, field: str) -> str:
         except Exception as error:  # the converter raises what its steps raise
             raise RequestError(field, f"the grammar cannot be read: {error}") from error
     return LLMatcher.grammar_from_lark(value)
+
+
+def checked_schema(value: Any, field: str) -> dict[str, Any]:
+    """A schema that can be compiled, with one layout for its values. Raises RequestError."""
+    if _depth(value) > DEEPEST_SCHEMA:
+        raise RequestError(field, f"the schema is nested deeper than {DEEPEST_SCHEMA} levels")
+    if len(json.dumps(value)) > LONGEST_GRAMMAR:
+        raise RequestError(field, f"the schema is longer than {LONGEST_GRAMMAR} characters")
+    if not comes_to_an_end(value):
+        raise RequestError(field, "the schema refers to itself without an end: no finite answer keeps to it")
+    # Options can be given to an object only; `true` and `false` are schemas too.
+    wanted: dict[str, Any] = {"allOf": [value]} if isinstance(value, bool) else value
+    return wanted | {"x-guidance": _LAYOUT}
 
 
 def _depth(value: Any) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from .batch import StepResult, build_batch
+from .batch import Backend, StepBatch, StepResult, build_batch
 from .blocks import BlockManager
 from .errors import RequestError
 from .loading import Loaded, load
@@ -42,14 +42,19 @@ class Turn:
 class EngineCore:
     """One model, one batch, one thread: add requests, step, take outputs. Not thread-safe; see `EngineThread`."""
 
-    def __init__(self, model_dir: Path, settings: Settings) -> None:
-        """Load the model and allocate the KV cache. Raises an EngineError that says what is wrong."""
-        loaded: Loaded = load(model_dir, settings)
+    def __init__(self, model_dir: Path, settings: Settings, backend: Backend | None = None) -> None:
+        """Load the model and allocate the KV cache. Raises an EngineError that says what is wrong.
+
+        `backend` is another core's, with the same weights, KV blocks and threads: to compare settings, cores may work on one
+        in turns, as long as only one has work and none keeps a prefix that another has overwritten since.
+        """
+        loaded: Loaded = load(model_dir, settings, backend)
         self.settings = settings
         self._loaded = loaded
         self._backend = loaded.backend
         self._blocks = BlockManager(loaded.blocks, loaded.block_size, loaded.tree)
-        self._scheduler = Scheduler(settings, self._blocks)
+        self._scheduler = Scheduler(settings, self._blocks, loaded.pace)
+        self._admission = loaded.admission
         self._sequences: dict[str, Sequence] = {}
         self._leaving: list[Output] = []
         self._counters = Counters()
@@ -62,6 +67,11 @@ class EngineCore:
             constrained=loaded.constraints is not None,
         )
         self.constraints = loaded.constraints
+
+    @property
+    def backend(self) -> Backend:
+        """What computes the steps."""
+        return self._backend
 
     def check(self, request: Request) -> None:
         """Raise RequestError where the request cannot be served as asked. Safe from any thread."""
@@ -96,6 +106,14 @@ class EngineCore:
             self.constraints.check(request.grammar)
         if request.id in self._sequences:
             raise RequestError("id", f"a request with id {request.id!r} is being served")
+
+    def welcome(self, request: Request) -> None:
+        """Take note that a request will be added. Raises OverloadedError where it would begin too late.
+
+        Safe from any thread; without a target for first tokens everybody is welcome.
+        """
+        if self._admission is not None:
+            self._admission.welcome(request, perf_counter() if request.arrival is None else request.arrival)
 
     def add(self, request: Request) -> None:
         """Queue a request. Raises RequestError."""
@@ -158,14 +176,22 @@ class EngineCore:
         if self.constraints is not None:
             waiting = [item.sequence.constraint for item in work if item.samples]
             self.constraints.start_masks([constraint for constraint in waiting if constraint is not None])
+        started = perf_counter()
         result = self._backend.forward(batch)
         ran = perf_counter()
+        self._keep_pace(batch, ran - started)
         decoding = sum(item.sequence.sampled > 0 and item.count == 1 for item in work)
         new = self._post_process(work, result)
         self._counters.output_tokens += sum(len(output.token_ids) for output in new)
         self._count(work, decoding, result, began, perf_counter() - ran)
         outputs += new
         return outputs
+
+    def _keep_pace(self, batch: StepBatch, seconds: float) -> None:
+        """The pace learns from what a step took."""
+        if self._loaded.pace is not None:
+            # A row attends to every position up to its own.
+            self._loaded.pace.learn(len(batch.tokens), float(batch.positions.sum()), seconds)
 
     def _post_process(self, work: list[Work], result: StepResult) -> list[Output]:
         """Sample, book what was computed, and say what became of each request."""
@@ -263,6 +289,8 @@ class EngineCore:
     ) -> Output:
         self._scheduler.remove(sequence)
         del self._sequences[sequence.id]
+        if self._admission is not None:
+            self._admission.left(sequence, ended=reason in ("stop", "length"))
         self._counters.finished[reason] += 1
         return self._output(sequence, token_ids, entries, reason)
 
@@ -312,6 +340,8 @@ class EngineCore:
         counters = self._counters
         for item in work:
             sequence = item.sequence
+            if self._admission is not None:
+                self._admission.progress(sequence, first=not sequence.started)
             if not sequence.started:
                 sequence.started = True
                 counters.admitted += 1
@@ -351,6 +381,7 @@ class EngineCore:
             proposed_tokens=counters.proposed_tokens,
             accepted_tokens=counters.accepted_tokens,
             forced_tokens=counters.forced_tokens,
+            refused=self._admission.refused if self._admission is not None else 0,
             running=len(self._scheduler.running),
             waiting=len(self._scheduler.waiting),
             max_batch=self.settings.max_batch,
@@ -359,6 +390,7 @@ class EngineCore:
             kv_blocks_total=self._blocks.total,
             features=dict(self._loaded.features),
             info=dict(self._loaded.info),
+            memory_bytes=dict(self._loaded.memory_bytes),
         )
 
     def add_idle(self, seconds: float) -> None:

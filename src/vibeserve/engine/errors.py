@@ -40,5 +40,13 @@ class QueueFullError(EngineError):
     """More requests wait than the settings allow; the caller should come back later."""
 
 
+class OverloadedError(QueueFullError):
+    """The answer would begin too late; there may be room in `retry_after_s` seconds."""
+
+    def __init__(self, message: str, hint: str = "", *, retry_after_s: int = 1) -> None:
+        super().__init__(message, hint)
+        self.retry_after_s = retry_after_s
+
+
 class StoppedError(EngineError):
     """The engine is draining or has stopped and takes no more requests."""

@@ -16,7 +16,9 @@ from .settings import Settings
 from .weights import DTYPES, read_weights
 
 if TYPE_CHECKING:
+    from .admission import Admission
     from .constraints import Constraints
+    from .pacing import Pace
     from .prefix_tree import PrefixTree
     from .speculation import Speculation
 
@@ -34,15 +36,21 @@ class Loaded:
     tree: PrefixTree | None
     speculation: Speculation | None
     constraints: Constraints | None
+    pace: Pace | None
+    admission: Admission | None
     blocks: int
     block_size: int
     max_model_len: int
     features: dict[str, bool]
     info: dict[str, str]
+    memory_bytes: dict[str, int]
 
 
-def load(model_dir: Path, settings: Settings) -> Loaded:
-    """Read the model and build the back end that the settings name. Raises an EngineError."""
+def load(model_dir: Path, settings: Settings, shared: Backend | None = None) -> Loaded:
+    """Read the model and build the back end that the settings name, or take the one that is there already.
+
+    Raises an EngineError.
+    """
     config = read_config(Path(model_dir))
     max_len, blocks = kv_size(config, settings)
     tree = _part("prefix_tree").PrefixTree(settings.block_size) if settings.prefix_cache else None
@@ -50,7 +58,9 @@ def load(model_dir: Path, settings: Settings) -> Loaded:
     constraints: Constraints | None = None
     if settings.constrained_decoding:
         constraints = _part("constraints").Constraints(Path(model_dir), config.vocab_size, config.eos_token_ids)
-    backend, note = _backend(Path(model_dir), config, settings, blocks, max_len)
+    backend, note = (shared, "") if shared else _backend(Path(model_dir), config, settings, blocks, max_len)
+    pace = _pace(settings, backend, blocks, max_len)
+    admission = _part("admission").Admission(settings, pace) if settings.ttft_target_ms else None
     features = {
         **backend.features,
         "continuous_batching": settings.max_batch > 1,
@@ -61,11 +71,50 @@ def load(model_dir: Path, settings: Settings) -> Loaded:
         "jump_forward": settings.jump_forward,
         "predicted_outputs": settings.predicted_outputs,
         "ngram_speculation": settings.ngram_speculation,
+        "paced_prefill": bool(settings.tpot_target_ms or settings.prefill_stretch_pct),
+        "admission_control": admission is not None,
     }
     info = {**backend.info, "dtype": settings.dtype, "family": config.family, "fallback": note}
     log.info("%s", " ".join(f"{key}={value}" for key, value in info.items() if value))
     log.info("KV cache: %d blocks of %d tokens, context %d", blocks, settings.block_size, max_len)
-    return Loaded(config, backend, tree, speculation, constraints, blocks, settings.block_size, max_len, features, info)
+    memory = memory_of(config, settings, blocks, max_len, compiled=backend.info["backend"] == "compiled")
+    shown = ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in memory.items())
+    log.info("memory, at most: %s", shown)
+    return Loaded(
+        config, backend, tree, speculation, constraints, pace, admission, blocks, settings.block_size, max_len,
+        features, info, memory,
+    )  # fmt: skip
+
+
+def _pace(settings: Settings, backend: Backend, blocks: int, max_len: int) -> Pace | None:
+    """The measured time of steps, where a setting needs it."""
+    if not settings.paced:
+        return None
+    pacing = _part("pacing")
+    times = pacing.measure(backend, blocks, settings.block_size, max_len, settings.max_batch_tokens)
+    log.info("a step of %d rows takes %.1f ms, of %d rows %.1f ms, a pair of query and key %.2f us",
+             times.rows[0], 1e3 * times.seconds[0], times.rows[-1], 1e3 * times.seconds[-1], 1e6 * times.pair_s)  # fmt: skip
+    made: Pace = pacing.Pace(settings, times)
+    return made
+
+
+def memory_of(config: ModelConfig, settings: Settings, blocks: int, max_len: int, *, compiled: bool) -> dict[str, int]:
+    """Bytes by what for: weights, KV cache and the largest step's arrays. All but the step's are taken at the start."""
+    element = DTYPES[settings.dtype].itemsize
+    queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    layer = config.hidden_size * (queries + 2 * keys) + queries * config.hidden_size
+    layer += 3 * config.hidden_size * config.intermediate_size
+    # The kernels pack the head; rows of the embedding are read from the plain one, so a tied matrix is there twice.
+    embeddings = 2 if compiled or not config.tied_head else 1
+    weights = config.layers * layer + embeddings * config.vocab_size * config.hidden_size
+    rows = settings.max_batch_tokens if settings.chunked_prefill else max(settings.max_batch_tokens, max_len)
+    widths = 3 * config.hidden_size + 2 * queries + 2 * keys + 3 * config.intermediate_size
+    scored = max(settings.max_batch, settings.draft_rows)
+    return {
+        "weights": weights * element,
+        "kv_cache": blocks * settings.block_size * config.kv_bytes_per_token(element),
+        "step": 4 * (rows * widths + 2 * scored * config.vocab_size),
+    }
 
 
 def _speculation(settings: Settings) -> Speculation | None:

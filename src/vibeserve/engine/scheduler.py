@@ -11,6 +11,7 @@ from .sequence import Sequence
 from .settings import Settings
 
 if TYPE_CHECKING:
+    from .pacing import Pace
     from .prefix_tree import Key
 
 
@@ -34,11 +35,12 @@ class Work:
 
 
 class Scheduler:
-    """First come, first served, within a budget of tokens a step and the KV blocks that there are."""
+    """First come, first served (put off by priority), within a budget of tokens a step and the KV blocks that there are."""
 
-    def __init__(self, settings: Settings, blocks: BlockManager) -> None:
+    def __init__(self, settings: Settings, blocks: BlockManager, pace: Pace | None = None) -> None:
         self._settings = settings
         self._blocks = blocks
+        self._pace = pace
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.preemptions = 0
@@ -59,14 +61,48 @@ class Scheduler:
         """The work of one step. Blocks for it are allocated; sequences that lost theirs are back in the queue."""
         self._make_room()
         work = [Work(sequence, 1) for sequence in self.running if sequence.decoding]
+        prompts = [sequence for sequence in self.running if not sequence.decoding]
         budget = self._settings.max_batch_tokens - len(work)
         computing: set[tuple[int, Key] | None] = set()
-        for sequence in self.running:
-            if not sequence.decoding and budget > 0:
-                budget -= self._chunk(sequence, budget, work, computing)
-        if budget > 0:
+        if self._pace is None:
+            budget -= self._go_on(prompts, budget, work, computing)
             self._admit(budget, work, computing)
+        else:
+            self._paced(self._pace, prompts, budget, work, computing)
         return self._with_drafts(work)
+
+    def _paced(
+        self,
+        pace: Pace,
+        prompts: list[Sequence],
+        budget: int,
+        work: list[Work],
+        computing: set[tuple[int, Key] | None],
+    ) -> None:
+        """Prompts as far as the pace allows. The shortest goes on first, arrivals have half: nobody waits for a long one."""
+        pairs = float(sum(len(item.sequence.tokens) for item in work))
+        position = max((sequence.computed for sequence in prompts), default=0)
+        budget = pace.tokens(len(work), pairs, position, budget) if budget > 0 else 0
+        computing.update(self._blocks.next_key(sequence, sequence.nodes) for sequence in prompts)
+        left = self._admit(
+            -(-budget // 2) if prompts else budget, work, computing, pace.places(self._settings.max_batch)
+        )
+        left += budget // 2 if prompts else 0
+        # The longest keeps a quarter: short ones that keep coming do not hold it up for ever.
+        prompts.sort(key=lambda sequence: sequence.pending)
+        kept = max(1, left // 4) if len(prompts) > 1 and left > 1 else 0
+        left -= self._go_on(prompts[:-1], left - kept, work, computing)
+        self._go_on(prompts[-1:], left, work, computing)
+
+    def _go_on(
+        self, prompts: list[Sequence], budget: int, work: list[Work], computing: set[tuple[int, Key] | None]
+    ) -> int:
+        """Chunks of prompts that have begun, in this order; the tokens that they take."""
+        taken = 0
+        for sequence in prompts:
+            if taken < budget:
+                taken += self._chunk(sequence, budget - taken, work, computing)
+        return taken
 
     def _with_drafts(self, work: list[Work]) -> list[Work]:
         """Fill the step up with drafted tokens, shared out evenly. Nobody loses a block for them."""
@@ -96,10 +132,11 @@ class Scheduler:
         return tuple(draft[: len(sequence.blocks) * self._blocks.block_size - len(sequence.tokens)])
 
     def _make_room(self) -> None:
-        """Every decoding sequence gets a slot for its next token; the newest sequences give way where blocks run out."""
+        """Every decoding sequence gets a slot for its next token; where blocks run out, who is least urgent gives way."""
         for sequence in list(self.running):
             while sequence in self.running and not self._blocks.grow(sequence, len(sequence.tokens)):
-                self._preempt(self.running[-1])
+                # Of equals the one that joined last. So the most urgent is never put back, and everybody becomes it.
+                self._preempt(max(reversed(self.running), key=lambda one: one.urgency))
 
     def _preempt(self, sequence: Sequence) -> None:
         """Back to the head of the queue, without its blocks: what it had is computed again (or found in the tree)."""
@@ -114,10 +151,18 @@ class Scheduler:
         computing.add(self._blocks.next_key(sequence, sequence.nodes))
         return count
 
-    def _admit(self, budget: int, work: list[Work], computing: set[tuple[int, Key] | None]) -> None:
-        """Take arrivals in order. One whose next block is being computed by another in this very step waits for it."""
+    def _admit(
+        self, budget: int, work: list[Work], computing: set[tuple[int, Key] | None], places: int | None = None
+    ) -> int:
+        """Take arrivals in order; the budget that is left.
+
+        One whose next block is being computed by another in this very step waits for it.
+        """
         deferred: list[Sequence] = []
-        while self.waiting and budget > 0 and len(self.running) < self._settings.max_batch:
+        places = self._settings.max_batch if places is None else places
+        if any(sequence.request.priority for sequence in self.waiting):
+            self.waiting = deque(sorted(self.waiting, key=lambda sequence: sequence.urgency))
+        while self.waiting and budget > 0 and len(self.running) < places:
             sequence = self.waiting[0]
             nodes = self._blocks.match(sequence)
             following = self._blocks.next_key(sequence, nodes)
@@ -135,3 +180,4 @@ class Scheduler:
             sequence.cached_tokens = sequence.cached_tokens if sequence.started else sequence.computed
             budget -= self._chunk(sequence, budget, work, computing)
         self.waiting.extendleft(reversed(deferred))
+        return budget

@@ -6,12 +6,17 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .types import Request, TokenLogprobs
+from .types import PRIORITY_STEP_S, Request, TokenLogprobs
 
 if TYPE_CHECKING:
     from .constraints import Constraint
     from .prefix_tree import Node
     from .speculation import Drafter
+
+
+def urgency(request: Request, arrival: float) -> float:
+    """Whom it is the turn of: the lowest first. The moment of arrival, put off by the priority."""
+    return arrival + request.priority * PRIORITY_STEP_S
 
 
 @dataclass(eq=False, slots=True)
@@ -52,6 +57,11 @@ class Sequence:
     def id(self) -> str:
         """The request's id."""
         return self.request.id
+
+    @property
+    def urgency(self) -> float:
+        """See `urgency`."""
+        return urgency(self.request, self.arrival)
 
     @property
     def plain(self) -> bool:

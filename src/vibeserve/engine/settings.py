@@ -38,6 +38,11 @@ class Settings:
     - `ngram_speculation`: verify what followed the last few tokens where they stood before.
     - `constrained_decoding`: answers may be asked to keep to a JSON schema, a regular expression or a grammar.
     - `jump_forward`: tokens that a grammar forces are appended without being chosen.
+    - `ttft_target_ms`: a request whose first token would come later than this is refused at once; 0 refuses none so.
+    - `tpot_target_ms`: what one token of an answer may take: it bounds the prompt rows of a step, and the sequences that
+      decode together; 0 bounds neither.
+    - `prefill_stretch_pct`: a step with prompt rows may take this much of the time of one without, in percent; 0 bounds
+      nothing.
     - `draft_rows`: drafted tokens fill a step up to this many rows; a batch that has as many has no drafts.
     """
 
@@ -58,6 +63,9 @@ class Settings:
     draft_rows: int = 16
     constrained_decoding: bool = False
     jump_forward: bool = False
+    ttft_target_ms: int = 0
+    tpot_target_ms: int = 0
+    prefill_stretch_pct: int = 0
 
     def __post_init__(self) -> None:
         _member("dtype", self.dtype, DTYPES)
@@ -70,15 +78,31 @@ class Settings:
             ("draft_rows", 2),
         ):
             _at_least(name, getattr(self, name), low)
-        for name in ("kv_memory_bytes", "max_model_len", "threads"):
+        for name in (
+            "kv_memory_bytes",
+            "max_model_len",
+            "threads",
+            "ttft_target_ms",
+            "tpot_target_ms",
+            "prefill_stretch_pct",
+        ):
             _at_least(name, getattr(self, name), 0)
         if self.jump_forward and not self.constrained_decoding:
             raise SettingsError("jump_forward needs constrained_decoding", "set both, or neither")
+        if 0 < self.prefill_stretch_pct <= 100:
+            raise SettingsError(f"prefill_stretch_pct must be 0 or above 100, is {self.prefill_stretch_pct}")
+        if self.paced and not self.chunked_prefill:
+            raise SettingsError("latency targets need chunked_prefill", "set chunked_prefill = true")
         if self.max_batch_tokens < self.max_batch:
             raise SettingsError(
                 f"max_batch_tokens {self.max_batch_tokens} is below max_batch {self.max_batch}",
                 "every decoding sequence needs one token of a step",
             )
+
+    @property
+    def paced(self) -> bool:
+        """Whether any setting needs to know how long steps take."""
+        return bool(self.ttft_target_ms or self.tpot_target_ms or self.prefill_stretch_pct)
 
     @property
     def thread_count(self) -> int:

@@ -64,3 +64,7 @@ class Stats:
     """Technique → whether it is at work (`engine_feature_active{feature="…"}`)."""
     info: dict[str, str]
     """Facts for a log or a label: backend, dtype, instruction set, why a fall-back was taken."""
+    refused: int = 0
+    """Requests that were turned away because their first token would have come too late."""
+    memory_bytes: dict[str, int] = field(default_factory=dict)
+    """What the engine takes at most, by what for: weights, kv_cache, step."""

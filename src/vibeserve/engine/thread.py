@@ -62,7 +62,8 @@ class EngineThread:
     def submit(self, request: Request, callback: OutputCallback | None = None) -> None:
         """Queue a request from any thread; its outputs follow until one has a `finish_reason`.
 
-        Raises RequestError (cannot be served as asked), QueueFullError or StoppedError, at once.
+        Raises RequestError (cannot be served as asked), QueueFullError (of which OverloadedError is one) or StoppedError,
+        at once.
         """
         self._core.check(request)
         with self._wake:
@@ -72,6 +73,7 @@ class EngineThread:
                 raise QueueFullError(f"{len(self._open)} requests are in flight, as many as the settings allow")
             if request.id in self._open:
                 raise RequestError("id", f"a request with id {request.id!r} is being served")
+            self._core.welcome(request)
             self._open.add(request.id)
             self._inbox.append(("add", request, callback))
             self._wake.notify()

@@ -281,6 +281,9 @@ class TransformersCore:
         """Count time in which there was nothing to do."""
         self._counters.seconds["idle"] += seconds
 
+    def welcome(self, request: Request) -> None:
+        """Everybody is welcome: there are no latency targets here."""
+
     def rest(self) -> None:
         """Called when the engine falls idle: nothing may be held."""
         assert self._cache is None, "the batch is empty but its cache is not"

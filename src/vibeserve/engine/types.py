@@ -10,6 +10,7 @@ from .errors import RequestError
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 MAX_LOGPROBS = 20
+PRIORITY_STEP_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,8 @@ class Request:
 
     `prediction_ids` is what the answer is expected to be like: it changes the time that it takes, never the answer.
     `grammar` is what the answer must keep to, in the form of `constraints.grammar_of`; empty means anything.
+    `priority`: lower is sooner. A request counts as if it had come that many times `PRIORITY_STEP_S` later, so nobody waits
+    for ever.
     """
 
     id: str
@@ -105,6 +108,7 @@ class Request:
     arrival: float | None = None
     prediction_ids: tuple[int, ...] = ()
     grammar: str = ""
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,8 +101,11 @@ def _closed(technique: Technique, state: SearchState, engine: bool) -> str:
     if present := [name for name in applies.excludes if name in state.in_place]:
         return f"not beside {', '.join(present)}"
     for when in applies.when:
-        if holds(when.condition(), state.evidence) is False:
+        held = holds(when.condition(), state.evidence)
+        if held is False:
             return f"{when.why} ({when.fact} is {state.evidence[when.fact].value:g})"
+        if held is None and when.known:
+            return f"{when.why} (its benchmark tells no {when.fact})"
     return ""
 
 

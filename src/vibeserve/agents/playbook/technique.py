@@ -20,12 +20,13 @@ Models = Literal["engine", "other", "any"]
 
 
 class When(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A condition on evidence; `why` is what to tell where it does not hold."""
+    """A condition on evidence; `why` is what to tell where it does not hold. `known`: an unknown fact fails it too."""
 
     fact: str
     op: str
     value: float
     why: str
+    known: bool = False
 
     def condition(self) -> Condition:
         """As a condition over facts."""

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from ..errors import QueueFullError, RequestError, StoppedError
+from ..errors import OverloadedError, QueueFullError, RequestError, StoppedError
 from ..types import Output, Request
 from .asgi import ClientLeftError, Receive, Send, head, respond
 from .bridge import Bridge, Engine, Inbox
@@ -61,12 +61,21 @@ class Job:
             for name, choice in self._by_id.items():
                 params = self.plan.params_of(choice.index)
                 request = Request(
-                    name, choice.prompt.ids, params, self._arrival, self.plan.prediction_ids, self.plan.grammar
+                    name,
+                    choice.prompt.ids,
+                    params,
+                    self._arrival,
+                    self.plan.prediction_ids,
+                    self.plan.grammar,
+                    self.plan.priority,
                 )
                 self._bridge.submit(self._engine, request, self.inbox)
         except RequestError as error:
             self.give_up()
             raise invalid(f"{error.message}.", self.plan.fields.get(error.field, error.field)) from error
+        except OverloadedError as error:
+            self.give_up()
+            raise overloaded(f"Too much to do: {error.message}.", error.retry_after_s, "overloaded") from error
         except QueueFullError as error:
             self.give_up()
             raise overloaded(f"The queue is full: {error.message}.", self._retry_after_s()) from error

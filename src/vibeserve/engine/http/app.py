@@ -26,7 +26,8 @@ from .metrics import CONTENT_TYPE, HttpCounters, render
 from .plan import Plan, ServedModel, plan_chat, plan_completion
 from .schema import ChatRequest, CompletionRequest, parse
 from .settings import HttpSettings
-from .wire import ChatWire, CompletionWire, Wire
+from .tool_wire import chat_wire
+from .wire import CompletionWire, Wire
 
 log = logging.getLogger(__name__)
 # A longer body, or one with a grammar to compile, is read, checked and tokenised in a thread, so that the stream of others does not stand still.
@@ -230,7 +231,7 @@ class App:
         def plan(body: bytes, model: ServedModel) -> Plan:
             return plan_chat(parse(body, ChatRequest), model)
 
-        await self._generate(scope, receive, send, plan, ChatWire)
+        await self._generate(scope, receive, send, plan, chat_wire)
 
     async def _generate(
         self,
@@ -238,13 +239,13 @@ class App:
         receive: Receive,
         send: Send,
         make_plan: Callable[[bytes, ServedModel], Plan],
-        make_wire: type[Wire],
+        make_wire: Callable[[str, int, ServedModel, Plan], Wire],
     ) -> None:
         arrival = time.perf_counter()
         settings = self.settings
         body = await read_body(scope, receive, limit_bytes=settings.max_body_bytes, timeout_s=settings.body_timeout_s)
         engine, model, bridge = self._ready()
-        if len(body) > LONG_BODY_BYTES or b'"response_format"' in body:
+        if len(body) > LONG_BODY_BYTES or b'"response_format"' in body or b'"tools"' in body:
             plan = await asyncio.to_thread(make_plan, body, model)
         else:
             plan = make_plan(body, model)

@@ -51,11 +51,9 @@ def too_large(limit_bytes: int) -> ApiError:
     return ApiError(413, message, code="request_too_large", headers={"connection": "close"})
 
 
-def overloaded(message: str, retry_after_s: int) -> ApiError:
-    """429: more work than the queue takes; try again later."""
-    return ApiError(
-        429, message, kind="rate_limit_error", code="queue_full", headers={"retry-after": str(retry_after_s)}
-    )
+def overloaded(message: str, retry_after_s: int, code: str = "queue_full") -> ApiError:
+    """429: more work than the queue takes, or than can be begun in time; try again later."""
+    return ApiError(429, message, kind="rate_limit_error", code=code, headers={"retry-after": str(retry_after_s)})
 
 
 def unavailable(message: str, code: str, retry_after_s: int = 1) -> ApiError:

@@ -28,6 +28,7 @@ TOTALS = {
     "evicted_blocks": ("engine_evicted_blocks_total", "Blocks that the prefix cache gave up."),
     "proposed_tokens": ("engine_proposed_tokens_total", "Drafted tokens that were verified."),
     "forced_tokens": ("engine_forced_tokens_total", "Tokens that a grammar forced, appended without being chosen."),
+    "refused": ("engine_refused_total", "Requests turned away because their first token would have come too late."),
     "accepted_tokens": ("engine_accepted_tokens_total", "Drafted tokens that the answer has."),
 }
 GAUGES = {
@@ -104,6 +105,8 @@ def _engine_lines(stats: Stats) -> list[str]:
         lines += _family(name, "gauge", text, [({}, getattr(stats, field))])
     finished = [({"reason": reason}, count) for reason, count in stats.finished.items()]
     lines += _family("engine_finished_total", "counter", "Requests that ended, by reason.", finished)
+    memory = [({"part": part}, size) for part, size in stats.memory_bytes.items()]
+    lines += _family("engine_memory_bytes", "gauge", "What the engine takes at most, by what for.", memory)
     active = [({"feature": name}, int(on)) for name, on in stats.features.items()]
     lines += _family("engine_feature_active", "gauge", "1 where a technique is at work.", active)
     return lines + _family("engine_info", "gauge", "Facts about this engine.", [(stats.info, 1)])

@@ -32,11 +32,15 @@ _USAGE = {
         name: {"type": "integer", "minimum": 0} for name in ("prompt_tokens", "completion_tokens", "total_tokens")
     },
 }
-_REASON = {"enum": ["stop", "length"]}
+_REASON = {"enum": ["stop", "length", "tool_calls"]}
 _MESSAGE = {
     "type": "object",
     "required": ["role", "content"],
-    "properties": {"role": {"const": "assistant"}, "content": {"type": "string"}},
+    "properties": {
+        "role": {"const": "assistant"},
+        "content": {"type": ["string", "null"]},
+        "tool_calls": {"type": "array"},
+    },
 }
 # Of a stream, the schema is that of each event.
 _EVENT = {
@@ -49,7 +53,7 @@ _REFUSALS = {
     "404": "The model is not served here.",
     "408": "The body came too slowly.",
     "413": "The body is too large.",
-    "429": "The queue is full; `retry-after` says when to come back.",
+    "429": "The queue is full, or the answer would begin too late; `retry-after` says when to come back.",
     "503": "Not ready yet, or shutting down.",
 }
 

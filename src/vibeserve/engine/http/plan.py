@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..chat import RESERVED, ChatTemplateError
 from ..errors import RequestError
@@ -15,7 +15,9 @@ from ..tokenizer import Tokenizer
 from ..types import Limits, SamplingParams
 from .errors import ApiError, invalid, unsupported
 from .formats import grammar_for
-from .schema import ChatRequest, Common, CompletionRequest, ContentPart, Message
+from .messages import content_text, conversation
+from .schema import ChatRequest, Common, CompletionRequest
+from .tools import Tools, tools_for
 
 if TYPE_CHECKING:
     from ..constraints import Constraints
@@ -57,6 +59,8 @@ class Plan:
     params: SamplingParams
     prediction_ids: tuple[int, ...] = ()
     grammar: str = ""
+    priority: int = 0
+    tools: Tools | None = None
     n: int = 1
     stops: tuple[str, ...] = ()
     stream: bool = False
@@ -104,16 +108,17 @@ def plan_completion(request: CompletionRequest, model: ServedModel) -> Plan:
 def plan_chat(request: ChatRequest, model: ServedModel) -> Plan:
     """The plan of a chat request. Raises ApiError."""
     check_model(request.model, model)
-    _refuse(request, ("tools", "functions", "audio", "web_search_options"))
-    if request.tool_choice not in (None, "none", "auto"):
-        raise unsupported("tool_choice", "`tool_choice` without tools")
+    _refuse(request, ("functions", "audio", "web_search_options"))
     if request.function_call not in (None, "none", "auto"):
         raise unsupported("function_call")
     if request.modalities not in (None, ["text"]):
         raise unsupported("modalities", "Any output but text in `modalities`")
     if request.top_logprobs is not None and not request.logprobs:
         raise invalid("`top_logprobs` needs `logprobs` to be true.", "top_logprobs")
-    prompts = (_chat_prompt(request, model),)
+    tools = tools_for(request.tools, request.tool_choice, request.parallel_tool_calls is not False, model.constraints)
+    if tools is not None and request.response_format not in (None, {"type": "text"}):
+        raise unsupported("response_format", "`response_format` beside tools")
+    prompts = (_chat_prompt(request, model, tools),)
     room = _room(prompts, model, "messages")
     name = "max_tokens" if request.max_completion_tokens is None else "max_completion_tokens"
     given = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
@@ -122,7 +127,9 @@ def plan_chat(request: ChatRequest, model: ServedModel) -> Plan:
     wanted = _answer_tokens(given, room, room, name, prompts, model)
     logprobs = (request.top_logprobs or 0) if request.logprobs else None
     params = _sampling(request, model, wanted, logprobs, prompt_logprobs=False)
-    return _plan(request, prompts, params, model, n=request.n or 1, names={"max_tokens": name, "prompt": "messages"})
+    names = {"max_tokens": name, "prompt": "messages"}
+    plan = _plan(request, prompts, params, model, n=request.n or 1, names=names)
+    return plan if tools is None else replace(plan, tools=tools, grammar=tools.grammar)
 
 
 def _plan(
@@ -147,6 +154,7 @@ def _plan(
         params=params,
         prediction_ids=_prediction(request, model),
         grammar=grammar_for(request.response_format, model.constraints),
+        priority=request.priority or 0,
         n=n,
         stops=(stop,) if isinstance(stop, str) else tuple(stop or ()),
         stream=bool(request.stream),
@@ -164,7 +172,7 @@ def _prediction(request: Common, model: ServedModel) -> tuple[int, ...]:
     """The expected answer as ids, as far as an answer can reach. Raises ApiError."""
     if request.prediction is None:
         return ()
-    text = _content(request.prediction.content, "prediction.content")
+    text = content_text(request.prediction.content, "prediction.content")
     most = model.limits.max_model_len
     # Longer than any answer: the rest could never be used.
     return tuple(
@@ -298,7 +306,7 @@ def _id_prompt(ids: Sequence[int], model: ServedModel, echo: bool) -> Prompt:
     return Prompt(tuple(ids), model.tokenizer.decode(ids) if echo else None)
 
 
-def _chat_prompt(request: ChatRequest, model: ServedModel) -> Prompt:
+def _chat_prompt(request: ChatRequest, model: ServedModel, tools: Tools | None) -> Prompt:
     template = model.tokenizer.template
     if template is None:
         raise invalid("This model has no chat template; use /v1/completions.", "messages", "no_chat_template")
@@ -306,44 +314,14 @@ def _chat_prompt(request: ChatRequest, model: ServedModel) -> Prompt:
     for name in RESERVED:
         if name in extra:
             raise invalid(f"`chat_template_kwargs` may not set `{name}`.", "chat_template_kwargs")
-    messages = [_message(message, at) for at, message in enumerate(request.messages)]
+    listed = tools.documents() if tools is not None else []
+    messages = conversation(request.messages, listed, knows_tools=template.knows_tools)
+    generation = request.add_generation_prompt is not False
     try:
-        text = template.render(messages, add_generation_prompt=request.add_generation_prompt is not False, extra=extra)
+        text = template.render(messages, add_generation_prompt=generation, extra=extra, tools=listed)
     except ChatTemplateError as error:
         raise invalid(f"The chat template refuses these messages: {error}.", "messages") from error
     ids = _encode(text, model, "messages", add_special_tokens=False)
     if not ids:
         raise invalid("`messages` make an empty prompt: there must be at least one token.", "messages")
     return Prompt(ids)
-
-
-def _message(message: Message, at: int) -> dict[str, Any]:
-    """A message as templates expect it: content as one text, `developer` under its older name."""
-    where = f"messages[{at}]"
-    for name in ("tool_calls", "tool_call_id", "function_call"):
-        if getattr(message, name) not in (None, []):
-            raise unsupported(f"{where}.{name}", "Calling tools")
-    if message.role in ("tool", "function"):
-        raise unsupported(f"{where}.role", "Calling tools")
-    if message.role not in ("system", "developer", "user", "assistant"):
-        raise invalid(
-            f"`{where}.role` is {message.role!r}; it must be system, developer, user or assistant.", f"{where}.role"
-        )
-    if message.content is None and message.role != "assistant":
-        raise invalid(f"`{where}.content` is required.", f"{where}.content", "missing_required_parameter")
-    shown: dict[str, Any] = {"role": "system" if message.role == "developer" else message.role}
-    shown["content"] = _content(message.content, f"{where}.content")
-    if message.name is not None:
-        shown["name"] = message.name
-    return shown
-
-
-def _content(content: str | Sequence[ContentPart] | None, where: str) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    for at, part in enumerate(content):
-        if part.type != "text":
-            raise unsupported(f"{where}[{at}].type", f"A content part of type {part.type[:40]!r}")
-        if part.text is None:
-            raise invalid(f"`{where}[{at}].text` is required.", f"{where}[{at}].text")
-    return "".join([part.text or "" for part in content])

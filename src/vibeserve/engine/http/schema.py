@@ -70,6 +70,7 @@ class Common(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     skip_special_tokens: bool | None = None
     user: str | None = None
     prediction: Prediction | None = None
+    priority: Annotated[int, Meta(ge=-100, le=100)] | None = None
     # Known, and refused where they ask for something (see `plan`).
     response_format: Any = None
 
@@ -104,9 +105,11 @@ class ChatRequest(Common, kw_only=True, forbid_unknown_fields=True):
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     add_generation_prompt: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    # Known, and refused where they ask for something (see `validate`).
+    # Read by `tools`.
     tools: Any = None
     tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    # Known, and refused where they ask for something (see `plan`).
     functions: Any = None
     function_call: Any = None
     modalities: Any = None
@@ -116,9 +119,7 @@ class ChatRequest(Common, kw_only=True, forbid_unknown_fields=True):
 
 T = TypeVar("T", CompletionRequest, ChatRequest)
 # Fields that say nothing about the answer: taken and left alone.
-HARMLESS = frozenset(
-    {"metadata", "store", "service_tier", "parallel_tool_calls", "safety_identifier", "prompt_cache_key", "verbosity"}
-)
+HARMLESS = frozenset({"metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "verbosity"})
 _AT = re.compile(r" - at (?:key in )?`\$\.?(?P<path>[^`]*)`$")
 _UNKNOWN = re.compile(r"unknown field `(?P<name>.*?)`(?: - at |$)", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(?P<name>[^`]*)`")
