@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import enum
+import importlib
+import math
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +17,8 @@ import pytest
 
 import vibeserve.nki.isa as nisa
 import vibeserve.nki.language as nl
+from vibeserve import nki
+from vibeserve.base.errors import InputError
 from vibeserve.nki import KernelError, simulate
 
 f32 = np.float32
@@ -436,3 +443,188 @@ def test_a_dump_of_stride_zero_and_the_accumulator() -> None:
     made = simulate(body)
     same(made(X), (X * X).sum(1, keepdims=True))
     assert not made.findings
+
+
+# -- Python, engines, options ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_column_tiles_of_one_psum_tile(allowed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def body(x: Any) -> Any:
+        tile, psum = load(x), nl.ndarray((64, 8), nl.float32, buffer=nl.psum)
+        for at in range(2):
+            rows = tile[0:32]
+            nisa.nc_matmul(psum[32 * at : 32 * at + 8], rows, rows, tile_position=(0, 32 * at), tile_size=(32, 32))
+        total = nl.ndarray((8, 8), nl.float32)
+        nisa.tensor_tensor(total, psum[0:8], psum[32:40], nl.add)
+        return store(total)
+
+    if allowed:
+        monkeypatch.setenv("NKI_ALLOW", "S-BOTH-PSUM")
+        same(run(body, SMALL), 2 * GRAM)
+    else:
+        with pytest.raises(KernelError, match="S-BOTH-PSUM"):
+            run(body, SMALL)
+
+
+def test_rules_that_are_let_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    def body(x: Any) -> Any:
+        tile, out = load(x), nl.zeros((8, 8), nl.float32)
+        nisa.tensor_copy(out[0:4], tile[5:9])
+        return store(out)
+
+    for _ in range(2):  # what was let pass once is refused again without the option
+        monkeypatch.delenv("NKI_ALLOW", raising=False)
+        with pytest.raises(KernelError, match="S-PSTART"):
+            run(body, X)
+        monkeypatch.setenv("NKI_ALLOW", "S-PSTART, S-BOTH-PSUM")
+        same(run(body, X)[:4], X[5:9])
+    monkeypatch.setenv("NKI_ALLOW", "S-DTYPE")
+    with pytest.raises(InputError, match="S-DTYPE"):
+        run(body, X)
+
+
+@pytest.mark.parametrize("shape", [(32,), (32, 1)])
+def test_results_of_reductions_may_have_one_dimension(shape: tuple[int, ...]) -> None:
+    def body(x: Any) -> Any:
+        tile, total, out = load(x), nl.ndarray(shape, nl.float32), nl.ndarray((32, 8), nl.float32)
+        nisa.activation_reduce(out, nl.square, tile, nl.add, total)
+        summed = nl.ndarray(shape, nl.float32)
+        nisa.tensor_reduce(summed, nl.add, tile, axis=1)
+        return store(total), store(summed), store(nl.sum(tile.reshape((32, 2, 4)), axis=[1, 2]))
+
+    squares, summed, listed = run(body, X)
+    same(squares.reshape(-1), (X * X).sum(1))
+    same(summed.reshape(-1), X.sum(1))
+    same(listed.reshape(-1), X.sum(1))
+
+
+def test_kernels_inside_of_kernels() -> None:
+    @nki.jit(mode="trace", debug_kernel=True)
+    def doubled(tile: Any) -> Any:
+        out = nl.ndarray(tile.shape, tile.dtype)
+        nisa.tensor_tensor(out, tile, tile, nl.add)
+        return out
+
+    @nki.jit(mode="auto", show_compiler_tb=True, experimental_flags="")
+    def outer(x: Any) -> Any:
+        return store(doubled(doubled(load(x))))
+
+    same(outer(X), 4 * X)
+
+
+class Mode(enum.Enum):
+    FIRST = "first"
+    SECOND = "second"
+
+
+@dataclasses.dataclass
+class Settings(nl.NKIObject):  # type: ignore[misc, name-defined]
+    mode: Mode
+    factors: tuple[float, ...]
+    bias: Any = None
+
+
+class Tiles(nl.NKIObject):  # type: ignore[misc, name-defined]
+    """A class whose methods allocate."""
+
+    def __init__(self, count: int):
+        self.rows = [[nl.ndarray((32, 8), nl.float32, name=f"tile_{i}_{j}") for j in range(count)] for i in range(2)]
+
+    def fill(self, x: Any) -> Any:
+        for i, row in enumerate(self.rows):
+            for j, tile in enumerate(row):
+                nisa.dma_copy(tile, x)
+                nisa.tensor_scalar(tile, tile, nl.add, float(10 * i + j))
+        return self
+
+
+def test_python_in_kernels() -> None:
+    scale = 2.0
+
+    def early(tile: Any, flag: Any = None) -> Any:
+        if flag is None or flag == None:  # noqa: E711
+            return tile
+        return nl.add(tile, 1.0)
+
+    def body(x: Any, settings: Any, text: str = "kept") -> Any:
+        tiles = Tiles(count=2).fill(x)
+        times = {0: 1.0, 1: scale}
+        total = nl.zeros((32, 8), nl.float32)
+        scaled = lambda tile, by: nisa.tensor_scalar(tile, tile, nl.multiply, by)  # noqa: E731
+        for i in nl.affine_range(2):
+            for j in nl.static_range(2):
+                tile = early(tiles.rows[i][j])
+                scaled(tile, times[i % 2])
+                nisa.tensor_tensor(total, total, tile, nl.add)
+        count = 3
+        while count > 1:
+            nisa.tensor_scalar(total, total, nl.add, 1.0)
+            count -= 1
+        first, *rest = settings.factors
+        assert f"{text} {first:.1f} {min(8, 32 - 3 * 8)} {math.ceil(7 / 2)}" == "kept 0.5 8 4"
+        assert settings.bias is None
+        chosen = first if settings.mode == Mode.FIRST else rest[0]
+        nisa.tensor_scalar(total, total, nl.multiply, chosen)
+        return store(total)
+
+    wanted = (X + (X + 1)) + scale * ((X + 10) + (X + 11)) + 2
+    for mode, factor in ((Mode.FIRST, 0.5), (Mode.SECOND, 0.25)):
+        got = simulate(body)(X, Settings(mode, (0.5, 0.25)))
+        same(got, factor * wanted)
+
+
+def test_what_executes_changes_no_value() -> None:
+    engines = [nisa.engine.unknown, nisa.engine.vector, nisa.engine.gpsimd]
+
+    def body(x: Any) -> Any:
+        results = []
+        for engine in [*engines, nisa.engine.scalar]:
+            out = nl.ndarray(x.shape, nl.bfloat16)
+            nisa.tensor_copy(out, load(x), engine=engine)
+            results.append(store(out))
+        for engine in engines:
+            out = nl.ndarray(x.shape, nl.bfloat16)
+            nisa.tensor_tensor(out, load(x), load(x), nl.multiply, engine=engine)
+            results.append(store(out))
+        for mode in (nisa.dge_mode.unknown, nisa.dge_mode.swdge, nisa.dge_mode.none, nisa.dge_mode.hwdge):
+            tile = nl.ndarray(x.shape, x.dtype)
+            nisa.dma_copy(tile, x, dge_mode=mode)
+            results.append(store(tile))
+        for engine in (nisa.engine.sync, nisa.engine.scalar):
+            tile = nl.ndarray(x.shape, x.dtype)
+            nisa.dma_copy(tile, x, dge_mode=nisa.dge_mode.hwdge, engine=engine)
+            results.append(store(tile))
+        return tuple(results)
+
+    results = run(body, X)
+    for group in (results[:4], results[4:7], results[7:]):
+        for got in group[1:]:
+            same(got, group[0])
+
+
+def test_aliases_of_engines_and_the_reset_of_an_accumulator() -> None:
+    assert (nisa.tensor_engine, nisa.vector_engine, nisa.scalar_engine, nisa.gpsimd_engine, nisa.unknown_engine) == (
+        nisa.engine.tensor, nisa.engine.vector, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.unknown,
+    )  # fmt: skip
+
+    def body(x: Any) -> Any:
+        tile, total = load(x).__getitem__((slice(None), slice(0, 4))), nl.ndarray((32, 1), nl.float32)
+        out = nl.ndarray((32, 4), nl.float32)
+        nisa.activation(out, nl.copy, tile, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset_reduce)
+        nisa.activation(out, nl.copy, tile, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset)
+        nisa.activation(out, nl.copy, tile, reduce_op=nl.add, reduce_res=total, reduce_cmd=nisa.reduce_cmd.reduce)
+        return store(total)
+
+    same(run(body, X, strict=True).reshape(-1), X[:, :4].sum(1))
+
+
+STATEMENTS = tomllib.loads((Path(__file__).parent / "statements.toml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_each_statement_has_tests(statement: str) -> None:
+    assert STATEMENTS[statement]
+    for where in STATEMENTS[statement]:
+        module, _, test = where.partition(".")
+        assert callable(getattr(importlib.import_module(f"tests.nki.{module}"), test))

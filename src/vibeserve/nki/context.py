@@ -52,15 +52,22 @@ class Session:
     findings: list[Finding] = field(default_factory=list)
     quiet: bool = False
     shape_only: bool = False
+    allowed: frozenset[str] = frozenset()  # rules that are let pass
     allow_spill: bool = False
     quick: Callable[..., Any] | None = None  # takes instructions over from the dispatcher, where nothing is computed
     edges: list[tuple[int, int]] = field(default_factory=list)  # (later, earlier) sequence numbers, as asked for
     allocated: int = 0
-    rooms: dict[Any, Any] = field(default_factory=dict)  # what was asked of nl.ndarray, to what that came to when checked
+    rooms: dict[Any, Any] = field(
+        default_factory=dict
+    )  # what was asked of nl.ndarray, to what that came to when checked
     sequence: int = 0
     shared: dict[Any, Any] = field(default_factory=dict)
     constants: dict[Any, Any] = field(default_factory=dict)
     _seen: set[Any] = field(default_factory=set)
+    form: Any = None  # what the outcome of rules depends on, beside the operands
+
+    def __post_init__(self) -> None:
+        self.form = (self.target.number, self.cores_per_rank, self.allowed)
 
     def report(
         self, kind: str, message: str, *, detail: str = "", code: str = "NKI-REPORT", fix: str = "", soft: bool = False

@@ -143,8 +143,7 @@ def dispatch(spec: Spec, args: tuple[Any, ...]) -> NkiInstruction:
     session.sequence = sequence = session.sequence + 1
     core.spend()
     key = (
-        session.target.number,
-        session.cores_per_rank,
+        session.form,
         *[arg.key() if type(arg) is NkiTensor else _key(arg) for arg in args],
     )
     engine = spec.checked.get(key)

@@ -287,6 +287,7 @@ def _launch_ranks(
         ranks=len(per_rank),
         cores_per_rank=max(1, math.prod(grid)),
         shape_only=shape_only,
+        allowed=targets.allowed_rules(),
     )
     asked = targets.asked_lnc()
     if kernel.grid is not None and asked not in (None, session.cores_per_rank):

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from vibeserve.nki.context import core_or_none
 from vibeserve.nki.dtypes import FP8, X4, DType
 from vibeserve.nki.errors import KernelError
 from vibeserve.nki.instruction import Spec
@@ -67,6 +68,11 @@ class Call:
             elif isinstance(value, list | tuple):
                 found |= {f"{name}[{i}]": item for i, item in enumerate(value) if isinstance(item, NkiTensor)}
         return found
+
+    def allows(self, code: str) -> bool:
+        """Whether a rule is let pass in this launch (NKI_ALLOW)."""
+        core = core_or_none()
+        return core is not None and code in core.session.allowed
 
     def main(self) -> NkiTensor | None:
         """The operand that the others are measured against."""
@@ -201,7 +207,7 @@ def _operand(call: Call, name: str, tensor: NkiTensor) -> None:
         )  # fmt: skip
     start = tensor.start_partition()
     legal = (0,) if parts > 64 else (0, 64) if parts > 32 else (0, 32, 64, 96)
-    if start not in legal and not call.entry.get("any_start"):
+    if start not in legal and not call.entry.get("any_start") and not call.allows("S-PSTART"):
         call.fail(
             f"{name} starts at partition {start} with {parts} partitions",
             code="S-PSTART",
@@ -303,7 +309,7 @@ def same_dtype(call: Call, argument: list[str]) -> None:
 def not_both_psum(call: Call, argument: list[str]) -> None:
     """At most one of the two inputs of a vector instruction is in PSUM."""
     found = _named(call, argument)
-    if len(found) > 1 and all(tensor.buffer.value == "psum" for _, tensor in found):
+    if len(found) > 1 and all(t.buffer.value == "psum" for _, t in found) and not call.allows("S-BOTH-PSUM"):
         names = " and ".join(name for name, _ in found)
         call.fail(
             f"{names} are both in PSUM",

@@ -15,6 +15,8 @@ from vibeserve.base.errors import InputError
 DEFAULT_TARGET = "trn2"
 TARGET_VARIABLE = "NEURON_PLATFORM_TARGET_OVERRIDE"
 LNC_VARIABLE = "NEURON_LOGICAL_NC_CONFIG"
+ALLOW_VARIABLE = "NKI_ALLOW"
+LENIENT = frozenset({"S-BOTH-PSUM", "S-PSTART"})  # rules that one document has and another has kernels break
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,17 @@ def asked_lnc() -> int | None:
         return int(text)
     except ValueError:
         raise InputError(f"LNC degree {text!r}", hint=f"{LNC_VARIABLE} is 1 or 2") from None
+
+
+def allowed_rules() -> frozenset[str]:
+    """The rules that the environment lets pass (NKI_ALLOW="S-BOTH-PSUM S-PSTART"); those of `LENIENT` can be."""
+    found = frozenset(os.environ.get(ALLOW_VARIABLE, "").replace(",", " ").split())
+    unknown = sorted(found - LENIENT)
+    if unknown:
+        raise InputError(
+            f"{ALLOW_VARIABLE} names {', '.join(unknown)}", hint=f"what can be let pass: {', '.join(sorted(LENIENT))}"
+        )
+    return found
 
 
 def current() -> Target:

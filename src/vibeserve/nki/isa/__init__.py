@@ -39,6 +39,7 @@ from vibeserve.nki.isa.enums import (
     unknown_engine,
     vector_engine,
 )
+from vibeserve.nki.isa.matmul import nc_matmul, nc_matmul_mx, nc_transpose
 from vibeserve.nki.isa.microscaling import quantize_mx
 from vibeserve.nki.isa.random import dropout, rand2, rand_get_state, rand_set_state, rng, set_rng_seed
 from vibeserve.nki.isa.reductions import (
@@ -65,7 +66,6 @@ from vibeserve.nki.isa.selection import (
     sequence_bounds,
     topk,
 )
-from vibeserve.nki.isa.tensor_engine import nc_matmul, nc_matmul_mx, nc_transpose
 from vibeserve.nki.registers import VirtualRegister
 
 __all__ = [name for name in dir() if not name.startswith("_")]

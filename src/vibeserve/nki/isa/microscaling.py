@@ -11,7 +11,7 @@ from vibeserve.nki.context import Core
 from vibeserve.nki.dtypes import float8_e4m3fn_x4, pack_x4
 from vibeserve.nki.instruction import SKIPPED, instruction
 from vibeserve.nki.isa.elementwise import f32_rows
-from vibeserve.nki.isa.tensor_engine import scale_rows
+from vibeserve.nki.isa.matmul import scale_rows
 from vibeserve.nki.tensor import NkiTensor
 
 
