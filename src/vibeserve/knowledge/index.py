@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import sqlite3
@@ -18,7 +19,7 @@ from vibeserve.base.errors import InputError
 from vibeserve.base.paths import cache_dir
 from vibeserve.knowledge import catalogue, symbols
 from vibeserve.knowledge.pages import Page, built_in, markdown_pages
-from vibeserve.knowledge.query import expand, names_in, related, weight_of
+from vibeserve.knowledge.query import expand, names_in, related, terms, weight_of
 
 _SCHEMA = """
 CREATE TABLE page (id TEXT PRIMARY KEY, title TEXT, kind TEXT, body TEXT, source TEXT, line INT, names TEXT, words TEXT, warnings TEXT);
@@ -27,8 +28,12 @@ CREATE INDEX name_index ON name (name);
 CREATE INDEX name_of ON name (id);
 CREATE INDEX page_source ON page (source);
 CREATE TABLE file (path TEXT PRIMARY KEY, stamp TEXT, root TEXT);
+CREATE TABLE size (built_in INT, added INT);
 CREATE VIRTUAL TABLE text USING fts5(id UNINDEXED, title, names, words, body, tokenize = "porter unicode61 tokenchars '_'");
+CREATE VIRTUAL TABLE added USING fts5(id UNINDEXED, title, names, words, body, tokenize = "porter unicode61 tokenchars '_'");
 """
+# Words of a question are taken from the rarest on until they stand on this many pages of added folders together.
+_MOST_PAGES = 3000
 # What a page weighs beside its text: our own pages before a clone's, errors a little less than what to do.
 _KIND_WEIGHT = {
     "symbol": 1.25,
@@ -42,6 +47,7 @@ _KIND_WEIGHT = {
 _RELATED = 0.4  # what a word of the same meaning counts beside one of the question's own
 _SUFFIXES = (".md", ".rst", ".txt", ".py", ".ipynb")
 _LARGEST_FILE = 2_000_000
+_EXCERPT_FROM = 50_000  # characters of a page that an excerpt is looked for in
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,7 @@ class Index:
             db.executescript(_SCHEMA)
             for page in pages:
                 _insert(db, page)
+            _count(db)
         os.replace(name, self.path)
 
     def add_folder(self, folder: Path) -> dict[str, int]:
@@ -157,6 +164,9 @@ class Index:
                 _remove(db, path)
                 db.execute("DELETE FROM file WHERE path = ?", (path,))
                 counts["removed"] += 1
+            if counts["added"] or counts["removed"]:
+                db.execute("INSERT INTO added (added) VALUES ('optimize')")
+                _count(db)
         return counts
 
     def search(self, words: str, most: int = 10, kinds: Sequence[str] = ()) -> list[Found]:
@@ -171,28 +181,23 @@ class Index:
             for page, score in self._ranked(db, words).items():
                 ranked[page] = ranked.get(page, 0.0) + score
             best = sorted(ranked.items(), key=lambda item: (-item[1], item[0]))
-            found = [_found(db, page, score, words) for page, score in best[: most * 3]]
-        chosen = [item for item in found if not kinds or item.kind in kinds]
-        return chosen[:most]
+            if kinds:
+                best = [(page, score) for page, score in best if _kind(db, page) in kinds]
+            return [_found(db, page, score, words) for page, score in best[:most]]
 
     def _ranked(self, db: sqlite3.Connection, words: str) -> dict[str, float]:
         """Pages by their words: BM25 of the question's own, and a little for words that mean the same."""
         weights = {kind: weight_of(kind, words) for kind in ("note", "")}
         found: dict[str, float] = {}
         for expression, share in ((expand(words), 1.0), (related(words), _RELATED)):
-            if not expression:
-                continue
-            rows = db.execute(
-                "SELECT id, bm25(text, 0, 8.0, 10.0, 4.0, 1.0) FROM text WHERE text MATCH ? ORDER BY 2 LIMIT 80",
-                (expression,),
-            )
-            for page, score in rows:
+            for page, score in _matches(db, "text", expression):
                 found[page] = found.get(page, 0.0) - score * share
         kinds = {page: page.partition("/")[0] for page in found}
-        return {
+        ranked = {
             page: score * _KIND_WEIGHT.get(kinds[page], 1.0) * weights.get(kinds[page], weights[""])
             for page, score in found.items()
         }
+        return ranked | _added(db, words)
 
     def page(self, name: str) -> Page | None:
         """A page by its id or by an exact name."""
@@ -219,8 +224,68 @@ class Index:
             ).fetchall()
 
 
+def _matches(db: sqlite3.Connection, table: str, expression: str) -> list[tuple[str, float]]:
+    """(page, BM25) of the best pages for an FTS5 expression; the lower the better."""
+    if not expression:
+        return []
+    return db.execute(
+        f"SELECT id, bm25({table}, 0, 8.0, 10.0, 4.0, 1.0) FROM {table} WHERE {table} MATCH ? ORDER BY 2 LIMIT 80",
+        (expression,),
+    ).fetchall()
+
+
+def _added(db: sqlite3.Connection, words: str) -> dict[str, float]:
+    """Pages of added folders with their scores, on the scale of the built-in pages: whatever is added, those rank as before.
+
+    The rarest words of the question choose the pages, so that the time does not grow with the words that every page has.
+    """
+    built_in, pages = db.execute("SELECT built_in, added FROM size").fetchone()
+    if not pages:
+        return {}
+    expression = _rarest(db, words)
+    scale = min(1.0, math.log(built_in + 2) / math.log(pages + 2)) * _KIND_WEIGHT["document"]
+    return {page: -score * scale for page, score in _matches(db, "added", expression)}
+
+
+def _rarest(db: sqlite3.Connection, words: str) -> str:
+    """An FTS5 expression of the question's rarest words in the added folders, together on at most _MOST_PAGES pages; where all are
+    common, all of the three rarest on one page, else the rarest."""
+    counted: list[tuple[int, str]] = []
+    for term in terms(words):
+        pages = _pages_of(db, term)
+        if pages:
+            counted.append((pages, term))
+    counted.sort()
+    chosen, total = list[str](), 0
+    for pages, term in counted:
+        if total + pages > _MOST_PAGES:
+            break
+        chosen.append(term)
+        total += pages
+    if chosen or not counted:
+        return " OR ".join(chosen)
+    together = " AND ".join(term for _, term in counted[:3])
+    found = db.execute("SELECT 1 FROM added WHERE added MATCH ? LIMIT 1", (together,)).fetchone()
+    return together if found else counted[0][1]
+
+
+def _pages_of(db: sqlite3.Connection, term: str) -> int:
+    """On how many pages of added folders a term stands, counted up to one more than _MOST_PAGES."""
+    counted = "SELECT count(*) FROM (SELECT 1 FROM added WHERE added MATCH ? LIMIT ?)"
+    (count,) = db.execute(counted, (term, _MOST_PAGES + 1)).fetchone()
+    return int(count)
+
+
+def _count(db: sqlite3.Connection) -> None:
+    """Note how many pages there are: counting them takes longer than a search."""
+    db.execute("DELETE FROM size")
+    db.execute(
+        "INSERT INTO size SELECT count(*) FILTER (WHERE kind <> 'document'), count(*) FILTER (WHERE kind = 'document') FROM page"
+    )
+
+
 def _insert(db: sqlite3.Connection, page: Page) -> None:
-    """Add a page; its row in `text` has the number of its row in `page`, by which it is found again."""
+    """Add a page; its row in `text` (or `added`) has the number of its row in `page`, by which it is found again."""
     names = "\x1f".join(page.names)
     values = (page.id, page.title, page.kind, page.body, page.source, page.line, names, page.words)
     row = db.execute(
@@ -229,8 +294,9 @@ def _insert(db: sqlite3.Connection, page: Page) -> None:
     db.executemany("INSERT INTO name VALUES (?, ?)", [(name.lower(), page.id) for name in page.names])
     spelled = " ".join([*page.names, *(re.sub(r"[._-]", " ", name) for name in page.names)])
     title = f"{page.title} {re.sub(r'[._]', ' ', page.title)}"
+    table = "added" if page.kind == "document" else "text"
     db.execute(
-        "INSERT INTO text (rowid, id, title, names, words, body) VALUES (?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO {table} (rowid, id, title, names, words, body) VALUES (?, ?, ?, ?, ?, ?)",
         (row, page.id, title, spelled, page.words, page.body),
     )
 
@@ -238,9 +304,14 @@ def _insert(db: sqlite3.Connection, page: Page) -> None:
 def _remove(db: sqlite3.Connection, source: str) -> None:
     """Remove the pages of an added file."""
     pages = db.execute("SELECT rowid, id FROM page WHERE source = ? AND kind = 'document'", (source,)).fetchall()
-    db.executemany("DELETE FROM text WHERE rowid = ?", [(row,) for row, _ in pages])
+    db.executemany("DELETE FROM added WHERE rowid = ?", [(row,) for row, _ in pages])
     db.executemany("DELETE FROM name WHERE id = ?", [(page,) for _, page in pages])
     db.executemany("DELETE FROM page WHERE rowid = ?", [(row,) for row, _ in pages])
+
+
+def _kind(db: sqlite3.Connection, page: str) -> str:
+    (kind,) = db.execute("SELECT kind FROM page WHERE id = ?", (page,)).fetchone()
+    return str(kind)
 
 
 def _page(row: Sequence[Any]) -> Page:
@@ -264,11 +335,25 @@ def _found(db: sqlite3.Connection, page_id: str, score: float, words: str) -> Fo
 
 def _excerpt(body: str, words: str, size: int = 240) -> str:
     """The stretch of the text where the words are thickest."""
-    flat = " ".join(body.split())
+    flat = " ".join(body[:_EXCERPT_FROM].split())
     if len(flat) <= size:
         return flat
-    wanted = [word.lower() for word in re.findall(r"\w{3,}", words)]
+    wanted = dict.fromkeys(word.lower() for word in re.findall(r"\w{3,}", words))
     lowered = flat.lower()
-    starts = range(0, len(flat) - size + 1, 40)
-    best = max(starts, key=lambda at: (sum(word in lowered[at : at + size] for word in wanted), -at))
+    places = sorted((match.start(), word) for word in wanted for match in re.finditer(re.escape(word), lowered))
+    best, most, first = 0, 0, 0
+    inside: dict[str, int] = {}
+    for place, word in places:
+        inside[word] = inside.get(word, 0) + 1
+        while places[first][0] + size < place + len(word):
+            left = places[first][1]
+            inside[left] -= 1
+            if not inside[left]:
+                del inside[left]
+            first += 1
+        if len(inside) > most:
+            best, most = places[first][0], len(inside)
+    best = max(0, min(best - 40, len(flat) - size))
+    if best:
+        best = flat.rfind(" ", 0, best) + 1
     return ("…" if best else "") + flat[best : best + size].strip() + ("…" if best + size < len(flat) else "")

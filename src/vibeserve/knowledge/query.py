@@ -170,12 +170,17 @@ def words_of(text: str) -> list[str]:
 
 def expand(text: str) -> str:
     """An FTS5 expression: any of the question's words."""
-    terms: list[str] = []
+    return " OR ".join(terms(text))
+
+
+def terms(text: str) -> list[str]:
+    """The question's words as FTS5 terms, each once: in both spellings, and the parts of names with underscores."""
+    found: list[str] = []
     for word in words_of(text):
-        terms += [_term(spelled) for spelled in _spellings(word)]
+        found += [_term(spelled) for spelled in _spellings(word)]
         if "_" in word:
-            terms += [_term(part) for part in word.split("_") if len(part) > 2]
-    return " OR ".join(dict.fromkeys(term for term in terms if term))
+            found += [_term(part) for part in word.split("_") if len(part) > 2]
+    return list(dict.fromkeys(term for term in found if term))
 
 
 def related(text: str) -> str:
