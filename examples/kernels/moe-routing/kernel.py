@@ -8,6 +8,7 @@ from vibeserve.nki.lib import (
     TiledRange,
     assert_shape,
     expert_positions,
+    get_program_sharding_info,
     kernel_assert,
     permutation_rows,
     shard_bounds,
@@ -45,11 +46,7 @@ def router_topk(x, w, bias, k=4, sigmoid=False, renormalise=False):
     indices = nl.ndarray((tokens, k), dtype=nl.uint32, buffer=nl.shared_hbm)
     offsets = nl.ndarray((P, experts), dtype=nl.float32, buffer=nl.sbuf)
     nisa.dma_copy(dst=offsets, src=bias.reshape((1, experts)).broadcast(0, P))
-    weights = []
-    for depth in TiledRange(width, P):
-        weight = nl.ndarray((depth.size, experts), dtype=w.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=weight, src=w[depth.start_offset : depth.end_offset, 0:experts])
-        weights.append(weight)
+    weights = load_rows(w)
     first, last = shard_bounds(tokens)
     for tile in TiledRange(last - first, P):
         span = slice(first + tile.start_offset, first + tile.end_offset)
@@ -76,6 +73,89 @@ def router_topk(x, w, bias, k=4, sigmoid=False, renormalise=False):
         nisa.dma_copy(dst=affinities[span, 0:experts], src=chosen)
         nisa.dma_copy(dst=indices[span, 0:k], src=places[0 : tile.size, 0:k])
     return logits, affinities, indices
+
+
+@nki.jit
+def router_topk_into(x, w, bias, logits, affinities, indices, k=4, sigmoid=False):
+    """The same into tensors that are given; the chosen affinities go to their places by indirect stores.
+
+    On two cores each routes half of the tokens and sends its indices to the other; the first writes all of them.
+
+    Args:
+        x: [T, H] in HBM, float, at most 128 tokens for each core, the same number for both.
+        w: [H, E] in HBM, same dtype, 8 <= E <= 512, T E below 2^24.
+        bias: (E,) in HBM, float.
+        logits, affinities: [T, E] float32 in HBM, filled.
+        indices: [T, k] uint32 in HBM, filled.
+        k: experts of a token, at most 8.
+        sigmoid: affinities by sigmoid instead of softmax.
+
+    Returns:
+        logits, affinities and indices, as `router_topk`.
+    """
+    tokens, width = x.shape
+    experts = w.shape[1]
+    _, cores, core = get_program_sharding_info()
+    count = tokens // cores
+    kernel_assert(tokens % cores == 0 and count <= P, f"{tokens} tokens on {cores} cores, at most {P} each")
+    first = core * count
+    span = slice(first, first + count)
+    offsets = nl.ndarray((P, experts), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=offsets, src=bias.reshape((1, experts)).broadcast(0, P))
+    rows = nl.ndarray((count, width), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=rows, src=x[span, 0:width])
+    scores = project(rows, load_rows(w), offsets)
+    nisa.dma_copy(dst=logits[span, 0:experts], src=scores)
+    shares = nl.ndarray((count, experts), dtype=nl.float32, buffer=nl.sbuf)
+    if sigmoid:
+        nisa.activation(dst=shares, op=nl.sigmoid, data=scores)
+    else:
+        softmax_rows(shares, scores)
+    best = nl.ndarray((count, 8), dtype=nl.float32, buffer=nl.sbuf)
+    places = nl.ndarray((count, 8), dtype=nl.uint32, buffer=nl.sbuf)
+    nisa.max8(dst=best, src=scores)
+    nisa.nc_find_index8(dst=places, data=scores, vals=best)
+    scatter(affinities, shares, places, first, k)
+    mine = nl.ndarray((count, k), dtype=nl.uint32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=mine, src=places[0:count, 0:k])
+    if cores == 2:
+        other = nl.ndarray((count, k), dtype=nl.uint32, buffer=nl.sbuf)
+        nisa.sendrecv(src=mine, dst=other, send_to_rank=1 - core, recv_from_rank=1 - core, pipe_id=0)
+        if core == 0:
+            nisa.dma_copy(dst=indices[count:tokens, 0:k], src=other)
+    if core == 0:
+        nisa.dma_copy(dst=indices[0:count, 0:k], src=mine)
+    return logits, affinities, indices
+
+
+def load_rows(w):
+    """The rows of a matrix in HBM as tiles of at most 128."""
+    tiles = []
+    for depth in TiledRange(w.shape[0], P):
+        tile = nl.ndarray((depth.size, w.shape[1]), dtype=w.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=w[depth.start_offset : depth.end_offset, 0 : w.shape[1]])
+        tiles.append(tile)
+    return tiles
+
+
+def scatter(affinities, shares, places, first, k):
+    """Rows `first` and on of `affinities`: the share of each chosen expert at its column, 0 elsewhere."""
+    count, experts = shares.shape
+    blank = nl.ndarray((count, experts), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=blank, value=0.0)
+    nisa.dma_copy(dst=affinities[first : first + count, 0:experts], src=blank)
+    picked = nl.ndarray((count, 8), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.nc_n_gather(dst=picked, data=shares, indices=places)
+    base = nl.ndarray((count, 8), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.iota(dst=base, pattern=[[0, 8]], offset=first * experts, channel_multiplier=experts)
+    nisa.tensor_tensor(dst=base, data1=base, data2=places, op=nl.add)
+    flat = affinities.reshape((affinities.shape[0] * experts, 1))
+    for slot in range(k):
+        where = nl.ndarray((count, 1), dtype=nl.int32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=where, src=base[0:count, slot : slot + 1])
+        nisa.dma_copy(
+            dst=flat.ap(pattern=[[1, count], [1, 1]], vector_offset=where), src=picked[0:count, slot : slot + 1]
+        )
 
 
 def project(rows, weights, offsets):

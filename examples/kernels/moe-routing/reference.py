@@ -23,6 +23,11 @@ def router_topk(x, w, bias, k=4, sigmoid=False, renormalise=False):
     return logits, chosen, order
 
 
+def router_topk_into(x, w, bias, k=4, sigmoid=False):
+    """The same values."""
+    return router_topk(x, w, bias, k, sigmoid)
+
+
 def dispatch(x, scores, k=2, capacity=32):
     """Rows by expert, and the row of each token."""
     tokens, experts = scores.shape

@@ -17,9 +17,10 @@ def mx_matmul(left, left_scale, right, right_scale):
     """out = left^T right over 4 K values, both already quantised.
 
     Args:
-        left: [K, M] uint32 in HBM, each the bits of four float8_e4m3fn values, K a multiple of 32, at most 128; M even, at most 128.
+        left: [K, M] in HBM, each element the bits of four values: uint32 of float8_e4m3fn, uint16 of float4_e2m1fn. K is a
+            multiple of 32, at most 128; M even, at most 128.
         left_scale: [K / 8, M] uint8 in HBM: the exponent + 127 of rows 8 i to 8 i + 7.
-        right: [K, N] uint32 in HBM, likewise.
+        right: [K, N] in HBM, likewise; its values may be of the other kind.
         right_scale: [K / 8, N] uint8 in HBM.
 
     Returns:
@@ -43,8 +44,8 @@ def mx_matmul(left, left_scale, right, right_scale):
         product = nl.ndarray((height, n.size), dtype=nl.float32, buffer=nl.psum)
         nisa.nc_matmul_mx(
             dst=product,
-            stationary=stationary.view(nl.float8_e4m3fn_x4),
-            moving=moving.view(nl.float8_e4m3fn_x4),
+            stationary=packed(stationary),
+            moving=packed(moving),
             stationary_scale=stationary_scale,
             moving_scale=spread_scales(right_scale[0 : depth // GROUP, span], depth),
         )
@@ -52,6 +53,11 @@ def mx_matmul(left, left_scale, right, right_scale):
         nisa.tensor_copy(dst=result, src=product)
         nisa.dma_copy(dst=out[0:height, span], src=result)
     return out
+
+
+def packed(tile):
+    """A tile of plain bits under the packed type that its width says."""
+    return tile.view(nl.float4_e2m1fn_x4 if tile.dtype == nl.uint16 else nl.float8_e4m3fn_x4)
 
 
 def spread_scales(scales, depth):

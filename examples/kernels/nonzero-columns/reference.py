@@ -3,8 +3,10 @@
 import numpy as np
 
 
-def nonzero_columns(x):
+def nonzero_columns(x, first=None, count=0):
     """flatnonzero, column by column."""
+    start = 0 if first is None else int(first[0, 0])
+    x = x[:, start : start + (count or x.shape[1])]
     indices = np.full((x.shape[1], x.shape[0]), -1)
     counts = np.zeros((x.shape[1], 1), int)
     for column in range(x.shape[1]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from vibeserve.nki.errors import NotSimulatedError
 
 @dataclass(frozen=True)
 class TensorAnnotation:
-    """`nt.tensor[128, 512]`: an annotation of a kernel parameter; it checks nothing."""
+    """`nt.tensor[128, 512]`: an annotation of a kernel parameter (also in `nt.tensor | None`); it checks nothing."""
 
     shape: tuple[Any, ...] = ()
     mutable: bool = False
@@ -24,6 +24,12 @@ class TensorAnnotation:
 
     def __call__(self, *shape: Any) -> TensorAnnotation:
         return self[shape]
+
+    def __or__(self, other: Any) -> Any:
+        return Union[self, other]  # noqa: UP007 (these are objects)
+
+    def __ror__(self, other: Any) -> Any:
+        return Union[other, self]  # noqa: UP007
 
 
 tensor = TensorAnnotation()

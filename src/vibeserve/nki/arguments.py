@@ -69,8 +69,8 @@ class Inputs:
                 self._doubtful(where, f"is the list {value!r}", "B2-LISTARG", "a tuple")
             return value
         if _is_object(value):
-            items = {name: self.convert(item, f"{where}.{name}", held=True) for name, item in _fields(value).items()}
-            return _changed(value, items)
+            fields = {name: self.convert(item, f"{where}.{name}", held=True) for name, item in _fields(value).items()}
+            return _changed(value, fields)
         if isinstance(value, complex | bytes | set | frozenset) or (
             isinstance(value, int) and not -(1 << 31) <= value < 1 << 32
         ):

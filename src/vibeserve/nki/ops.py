@@ -104,7 +104,11 @@ def _shift(left: bool) -> Callable[[Any, Any], Any]:
 
 
 def _power(x: Any, y: Any) -> Any:
-    return np.power(x, y)
+    if np.result_type(x, y).kind == "f":
+        return np.power(x, y)
+    with np.errstate(all="ignore"):  # integers: a negative exponent leaves the whole part of the fraction
+        whole = np.power(x, np.maximum(y, 0))
+        return np.where(y >= 0, whole, np.trunc(np.nan_to_num(np.power(x, y, dtype=np.float64), posinf=0, neginf=0)))
 
 
 def _relu(x: Any) -> Any:
