@@ -34,8 +34,6 @@ class Recorded:
     """A case whose instructions were recorded once, to be scheduled by other constants."""
 
     case: Case
-    streams: list[int]
-    deps: list[list[int]]
     run: Any
 
     def errors(self, params: Any) -> list[float]:
@@ -43,7 +41,7 @@ class Recorded:
         from vibeserve.nki.timing import run
         from vibeserve.nki.timing.schedule import Machine, Scheduler
 
-        machine = Machine(self.run.recorder, self.streams, self.deps, params, self.run.target.number)
+        machine = Machine(self.run.schedule.program, params, self.run.target.number)
         self.run.schedule = Scheduler(machine).run()
         busy = run.busy_s(self.run) if self.case.engines else {}
         engines = [busy[name] / value - 1 for name, value in self.case.engines.items()]
@@ -65,7 +63,7 @@ def recorded(case: Case) -> Recorded:
 
     kernel, inputs = made_inputs(case)
     _, timed = run.timed(kernel, kwargs=inputs, target=case.target, lnc=1, shape_only=True)
-    return Recorded(case, timed.schedule.streams, timed.schedule.deps, timed)
+    return Recorded(case, timed)
 
 
 def halves(cases: Sequence[Case], seed: int) -> tuple[list[Case], list[Case]]:

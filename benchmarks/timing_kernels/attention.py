@@ -43,13 +43,18 @@ def copied(source, engine):
     return tile
 
 
-def product(weights, values, tiles):
-    """weights^T · values, accumulated over the key tiles."""
-    total = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.psum)
-    for j in range(tiles):
+def accumulate(total, weights, values, pieces):
+    """weights^T · values of some key tiles, added to what is in PSUM."""
+    for j in pieces:
         columns = slice(j * P, (j + 1) * P)
         nisa.nc_matmul(dst=total, stationary=weights[0:P, columns], moving=values[0:P, columns])
     return total
+
+
+def product(weights, values, tiles):
+    """weights^T · values, accumulated over the key tiles."""
+    total = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.psum)
+    return accumulate(total, weights, values, range(tiles))
 
 
 def score_of(query, key, i):
@@ -163,11 +168,15 @@ def baseline(q, k, v, eye, eye_fp32):
     ready = [copied(transposes(again[0][0:P, part, 0:length]), SCALAR) for part in range(2)]
     sums = [product(ready[0], values, tiles)]
     nisa.tensor_copy(dst=result[0:P, 0, 0:P], src=sums[0], engine=SCALAR)
+    second = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.psum)
+    accumulate(
+        second, ready[1], values, range(tiles // 2)
+    )  # the rest comes after the transposes of what was loaded last
     ready += [copied(transposes(again[1][0:P, part, 0:length]), SCALAR) for part in range(2)]
-    for i in range(1, tiles):
-        nisa.tensor_copy(
-            dst=result[0:P, i, 0:P], src=product(ready[i], values, tiles), engine=VECTOR if i == 1 else SCALAR
-        )
+    accumulate(second, ready[1], values, range(tiles // 2, tiles))
+    nisa.tensor_copy(dst=result[0:P, 1, 0:P], src=second, engine=VECTOR)
+    for i in range(2, tiles):
+        nisa.tensor_copy(dst=result[0:P, i, 0:P], src=product(ready[i], values, tiles), engine=SCALAR)
     nisa.dma_copy(dst=out.reshape((tiles, P, P)).permute((1, 0, 2)), src=result, dge_mode=nisa.dge_mode.swdge)
     return out
 

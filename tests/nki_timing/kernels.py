@@ -187,3 +187,24 @@ def double_rows(a, b):
     out = nl.ndarray(product.shape, dtype=nl.float32, buffer=nl.shared_hbm)
     nisa.dma_copy(dst=out, src=result)
     return out
+
+
+@nki.jit
+def two_tiles_of_psum(x, same):
+    """Two products into PSUM, in one bank or in two; vector still reads the first when scalar may read the second."""
+    out = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    source = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=source, src=x)
+    if same:
+        whole = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+        one, two = whole[0:128, 0:256], whole[0:128, 256:512]
+    else:
+        one, two = (nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.psum) for _ in range(2))
+    nisa.nc_matmul(dst=one, stationary=source[0:128, 0:128], moving=source[0:128, 0:256])
+    nisa.nc_matmul(dst=two, stationary=source[0:128, 0:128], moving=source[0:128, 256:512])
+    left, right = (nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.sbuf) for _ in range(2))
+    nisa.tensor_copy(dst=left, src=one, engine=nisa.engine.vector)
+    nisa.activation(dst=right, op=nl.copy, data=two)
+    nisa.dma_copy(dst=out[0:128, 0:256], src=left)
+    nisa.dma_copy(dst=out[0:128, 256:512], src=right)
+    return out

@@ -18,6 +18,7 @@ from vibeserve.nki.errors import KernelError
 from vibeserve.nki.timing import document, params, run, tables
 from vibeserve.nki.timing.deps import BARRIERS
 from vibeserve.nki.timing.ops import Box
+from vibeserve.nki.timing.placing import Banks
 from vibeserve.nki.timing.schedule import stream_of
 
 HERE = Path(__file__).parent
@@ -46,7 +47,7 @@ def test_a_copy_as_on_paper():
     # 2 KiB rows: 8 on each engine, 4.7 ns + 2048 / 27.2 each, a seventh more where loads stall.
     work = round(8 * 1000 * (4.7 + 2048 / 27.2) * 1.155)
     assert found.schedule.moved[load.index].spans == [(e, 1_333_000, 1_333_000 + work, 8) for e in range(16)]
-    assert load.done == 1_333_000 + work + 400_000 + 350_000
+    assert load.done == 1_333_000 + work + 540_000 + 350_000
     assert copy.start == load.done + 24_000
     assert copy.end == copy.start + round((512 + 0) * 1000 / 0.96) + round(148 * 1000 / 0.96)
     assert store.start == copy.end + 17_000
@@ -58,8 +59,8 @@ def test_a_copy_as_on_paper():
 @pytest.mark.parametrize(("dtype", "interval"), [("bfloat16", 512), ("float32", 2 * 1024)])
 def test_queued_products_follow_at_half_clock(dtype, interval):
     a, b = (running.make_input(n, {"shape": s, "dtype": dtype}) for n, s in (("a", [128, 128]), ("b", [128, 512])))
-    ends = [op.end for op in timed("products", a, b).ops if op.engine == "tensor"]
-    assert [later - earlier for earlier, later in pairwise(ends)] == [round(interval / 1.2 * 1000)] * 3
+    ends = [op.end for op in timed("products", a, b, 3).ops if op.engine == "tensor"]
+    assert [later - earlier for earlier, later in pairwise(ends)] == [round(interval / 1.2 * 1000)] * 2
 
 
 def test_the_tensor_engine_warms_up_after_a_busy_window():
@@ -69,6 +70,26 @@ def test_the_tensor_engine_warms_up_after_a_busy_window():
     assert (when % round(3413.33 * 1000), core, warm) == (0, 0, True)
     products = [op for op in found.ops if op.engine == "tensor"]
     assert products[-1].end - products[-2].end == round((512 + 6) / 2.4 * 1000)
+
+
+def test_a_product_over_an_edge_of_the_grid_goes_on_at_the_new_clock():
+    a, b = (np.zeros(shape, np.float32) for shape in ((128, 128), (128, 512)))
+    found = timed("products", a, b, 4)
+    *_, before, last = [op.end for op in found.ops if op.engine == "tensor"]
+    [(edge, _, warm)] = found.schedule.warm
+    assert warm
+    assert before < edge < last
+    cold, full = round(2 * 1024 / 1.2 * 1000), round(2 * 1030 / 2.4 * 1000)
+    assert last == pytest.approx(edge + (before + cold - edge) * full / cold, abs=1)
+
+
+def test_the_phase_of_the_grid_can_be_given(tmp_path):
+    own = tmp_path / "own.toml"
+    own.write_text("[tensor_warmup]\nphase_ns = 1000\n")
+    a, b = (running.make_input(n, {"shape": s, "dtype": "bfloat16"}) for n, s in (("a", [128, 128]), ("b", [128, 512])))
+    changes = [timed("products", a, b, 40, override=file).schedule.warm[0][0] for file in (None, own)]
+    window = round(params.load(3)["tensor_warmup.window_ns"] * 1000)
+    assert [change % window for change in changes] == [0, 1_000_000]
 
 
 def test_a_generation_without_a_cold_start_has_none():
@@ -171,6 +192,50 @@ def test_the_profile_has_its_tables_and_lines(tmp_path):
     kinds = {row["variable_name"]: row["type"] for row in stored.table("TensorInfo").to_pylist()}
     assert sorted(kinds.values()) == ["IN", "OUT"]
     assert stored.first("Metadata")["is_simulation"] is True
+
+
+def test_the_profile_says_what_waits_for_what_and_when_it_is_told():
+    found = timed("copy_through", np.ones((128, 512), np.float32))
+    made = tables.profile(found, "copy").tables
+    kinds = [row["dependency_type"] for row in made["Flow"].to_pylist()]
+    assert sorted(kinds) == ["DGE_TRIGGER", "DGE_TRIGGER", "FLOW", "FLOW"]
+    rows = made["SemaphoreUpdate"].to_pylist()
+    load, copy, store = found.ops
+    told = {name: [row for row in rows if row["id"] == name] for name in {row["id"] for row in rows}}
+    assert {name: [row["value"] for row in mine] for name, mine in told.items()} == {
+        "S[6] (Vector)": [1], "S[8] (qSyncDynamicHW)": [*range(1, 17)], "S[24] (qScalarDynamicHW)": [*range(1, 17)],
+    }  # fmt: skip
+    start = round(found.params["overhead_ns.start"])
+    for name, op in (("S[8] (qSyncDynamicHW)", load), ("S[6] (Vector)", copy), ("S[24] (qScalarDynamicHW)", store)):
+        assert told[name][-1]["timestamp"] == op.done // 1000 + start
+    assert [row["timestamp"] for row in rows] == sorted(row["timestamp"] for row in rows)
+
+
+@pytest.mark.parametrize(("same", "waits"), [(True, True), (False, False)])
+def test_vector_and_scalar_take_turns_at_a_psum_bank(same, waits):
+    x = running.make_input("x", {"shape": [128, 512], "dtype": "bfloat16"})
+    found = timed("two_tiles_of_psum", x, same)
+    [by_vector] = [op for op in found.ops if op.opcode == "tensor_copy"]
+    [by_scalar] = [op for op in found.ops if op.opcode == "activation"]
+    begin = by_vector.start + round(256 / found.params["clock_ghz.vector"] * 1000)
+    assert (by_scalar.start >= begin) == waits
+
+
+def test_tiles_of_psum_go_to_banks_and_rotate():
+    banks = Banks(4, 2048)
+    assert [banks.take(n, 512) for n in range(4)] == [[]] * 4
+    assert [banks.places[n] for n in range(4)] == [((n, 512),) for n in range(4)]
+    assert banks.take(4, 1024) == []  # beside the first
+    assert banks.places[4] == ((0, 1024),)
+    assert banks.take(5, 3000) == []  # where no bank is free, pieces of several
+    assert sum(size for _, size in banks.places[5]) == 3000
+    for n in range(4):
+        banks.release(n, (n,))
+    banks.release(4, (40,))
+    banks.release(5, (50,))
+    assert banks.room == [2048] * 4
+    assert set(banks.take(6, 8192)) == {0, 1, 2, 3, 40, 50}
+    assert banks.room == [0] * 4
 
 
 @pytest.mark.parametrize("mode", ["program", "list"])

@@ -8,26 +8,28 @@ from __future__ import annotations
 
 from vibeserve.nki.context import Core
 from vibeserve.nki.errors import KernelError
-from vibeserve.nki.memory import MemoryRegion
+from vibeserve.nki.memory import MemoryRegion, label_of
 
 
 def peaks(core: Core) -> dict[MemoryRegion, tuple[int, int]]:
-    """For sbuf and psum: (peak bytes in a partition, the instruction at which it is reached)."""
-    found = {}
-    for region in (MemoryRegion.sbuf, MemoryRegion.psum):
-        events: list[tuple[int, int]] = []
+    """For sbuf and psum: (peak bytes in a partition, the instruction at which it is reached). For a core that has ended."""
+    if core.peaks is None:
+        events: dict[MemoryRegion, list[tuple[int, int]]] = {MemoryRegion.sbuf: [], MemoryRegion.psum: []}
         for first, last, size, where, _, _, address in core.lives:
-            if where is region and address is None and last > first:
-                events.append((first, size))
-                events.append((last + 1, -size))
-        events.sort()
-        live = peak = at = 0
-        for when, change in events:
-            live += change
-            if live > peak:
-                peak, at = live, when
-        found[region] = (peak, at)
-    return found
+            if address is None and last > first:
+                events[where] += ((first, size), (last + 1, -size))
+        core.peaks = {region: _peak(found) for region, found in events.items()}
+    return core.peaks
+
+
+def _peak(events: list[tuple[int, int]]) -> tuple[int, int]:
+    events.sort()
+    live = peak = at = 0
+    for when, change in events:
+        live += change
+        if live > peak:
+            peak, at = live, when
+    return peak, at
 
 
 def check(core: Core) -> None:
@@ -39,7 +41,7 @@ def check(core: Core) -> None:
             continue
         alive = [life for life in core.lives if life[3] is region and life[6] is None and life[0] <= at <= life[1]]
         alive.sort(key=lambda life: -life[2])
-        listed = "; ".join(f"{life[4]} {life[2]:,} B at {life[5]}" for life in alive[:6])
+        listed = "; ".join(f"{label_of(life[4])} {life[2]:,} B at {life[5]}" for life in alive[:6])
         more = f"; and {len(alive) - 6} more" if len(alive) > 6 else ""
         raise KernelError(
             f"{peak:,} bytes of {region.value} in a partition are alive at once", code="NCC_IGCA046" if region is MemoryRegion.psum else "NCC_IGCA035",

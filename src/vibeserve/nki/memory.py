@@ -23,6 +23,8 @@ class MemoryRegion(enum.Enum):
     private_hbm = "private_hbm"
     shared_hbm = "shared_hbm"
 
+    __hash__ = object.__hash__  # members are the only ones of their kind, and hashed for every allocation
+
     def __init__(self, label: str):
         self.label = label
         self.on_chip = label in ("sbuf", "psum")
@@ -41,6 +43,11 @@ hbm = private_hbm
 
 EMPTY, PARTIAL, FULL, GONE = 0, 1, 2, 3
 POISON_INT = 4
+
+
+def label_of(name: str | int) -> str:
+    """How messages call an allocation of that name, or of that number where it has none."""
+    return f"'{name}'" if isinstance(name, str) else f"tensor #{name}"
 
 
 class Storage:
@@ -80,7 +87,8 @@ class Storage:
         self.count = count
         self.partitions = shape[0]
         self.free = count // shape[0]
-        self.data = np.empty(count * self.itemsize, np.uint8) if data is None else data
+        if data is not None:
+            self.data = data
         self.external = data is not None
         self.state = EMPTY if data is None else FULL
         self.mask: np.ndarray | None = None
@@ -106,6 +114,13 @@ class Storage:
             (1 if region is psum else self.free) if on_chip else 1 << 62
         )  # an offset over it tells the partition
 
+    def __getattr__(self, name: str) -> Any:
+        """The bytes are there when something asks for them: a run without arithmetic never does."""
+        if name != "data":
+            raise AttributeError(f"'Storage' object has no attribute {name!r}")
+        self.data = np.empty(self.count * self.itemsize, np.uint8)
+        return self.data
+
     @property
     def bytes_per_partition(self) -> int:
         """Bytes that the allocation takes in each partition (as the device stores it)."""
@@ -128,7 +143,7 @@ class Storage:
 
     def label(self) -> str:
         """How messages call it."""
-        return f"'{self.name}'" if self.name else f"tensor #{self.number}"
+        return label_of(self.name or self.number)
 
     def _elements(self, view: Any) -> np.ndarray:
         """The mask elements that a view of this storage covers (a writable view of `mask`)."""

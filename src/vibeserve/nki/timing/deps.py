@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from vibeserve.nki.timing.ops import Box, Plan, box_of
+from vibeserve.nki.targets import Target
+from vibeserve.nki.timing.ops import Box, Plan, Tile, box_of
+from vibeserve.nki.timing.placing import Banks, Pool
 from vibeserve.nki.timing.recorder import Recorder
 
 BARRIERS = ("core_barrier",)
@@ -80,20 +81,20 @@ class Places:
 
 class Dependencies:
     """Works out `deps` (for each instruction the earlier ones that it waits for) and `orders` (those that it only starts
-    after, being of the same stream). `streams[i]` is the in-order stream of instruction i; `capacity` are the bytes of a
-    partition in sbuf and psum; `in_order` says that a compute engine ends its instructions in program order, so that of
+    after, being of the same stream). `streams[i]` is the in-order stream of instruction i; `target` has the memories' sizes;
+    `banks` are the places of each core's tiles in PSUM; `in_order` says that a compute engine ends its instructions in program order, so that of
     several on one engine the last is enough to wait for; `loose` which forms may yet go to another engine."""
 
-    def __init__(self, recorder: Recorder, streams: Sequence[int], capacity: dict[str, int], in_order: bool = True,
+    def __init__(self, recorder: Recorder, streams: Sequence[int], target: Target, in_order: bool = True,
         loose: Callable[[Plan], bool] = lambda plan: False,
     ):  # fmt: skip
         self.loose = loose
         self.recorder, self.streams, self.in_order = recorder, streams, in_order
         self.deps: list[list[int]] = []
         self.orders: dict[int, list[int]] = {}
-        self.pools: dict[tuple[int, str], deque[tuple[int, tuple[int, ...]]]] = {
-            (core, region): deque([(size, ())]) for core in set(recorder.cores) for region, size in capacity.items()
-        }
+        cores, count = set(recorder.cores), target.psum_per_partition // target.psum_bank
+        self.sbuf = {core: Pool(target.sbuf_usable_per_partition) for core in cores}
+        self.banks = {core: Banks(count, target.psum_bank) for core in cores}
         self.places: dict[int, Any] = {}  # Places, or the only place so far: (cell, plan, operand, storage, offset)
         self.cells: dict[tuple[int, int, int], Cell] = {}
         self.ends: dict[int, list[int]] = {}
@@ -107,8 +108,7 @@ class Dependencies:
     def run(self) -> None:
         """Go through the instructions in program order."""
         recorder, streams, ends, deps = self.recorder, self.streams, self.ends, self.deps
-        in_order = self.in_order
-        read_only = self._read_only()
+        in_order, written = self.in_order, recorder.written_hbm
         get = self.cells.get
         before_write, new = self._before_write, self._new
         for index, (plan, places) in enumerate(zip(recorder.plans, recorder.locations, strict=True)):
@@ -116,18 +116,20 @@ class Dependencies:
             waits: list[int] = []
             key = stream if in_order and stream & 15 < QUEUES_FROM else -index - 1
             at = 0
-            for extent, write in plan.accesses:
+            for extent, write, in_hbm in plan.accesses:
                 storage, offset = places[at], places[at + 1]
                 at += 2
-                if storage in read_only:
+                if in_hbm and storage not in written:  # nothing is ever written to it
                     continue
                 cell = get((storage, extent, offset))
                 if cell is None:
                     cell = new(plan, at // 2 - 1, storage, offset, waits)
                 if write:
-                    if cell.readers or cell.writer >= 0:
+                    if cell.readers:
                         before_write(cell, index, stream, waits)
                         cell.readers = {}
+                    elif cell.writer >= 0 and (stream & 15 or not in_order or streams[cell.writer] != stream):
+                        before_write(cell, index, stream, waits)
                     cell.writer = index
                     for other, covered in cell.others:
                         before_write(other, index, stream, waits)
@@ -169,15 +171,6 @@ class Dependencies:
                     else:
                         self.orders.setdefault(index, []).append(reader)
 
-    def _read_only(self) -> set[int]:
-        """HBM storages that nothing is written to."""
-        used: set[int] = set()
-        hbm = {p: [2 * i for i, o in enumerate(p.operands) if o.region.endswith("hbm")] for p in self.recorder.forms}
-        for plan, places in zip(self.recorder.plans, self.recorder.locations, strict=True):
-            for at in hbm[plan]:
-                used.add(places[at])
-        return used - self.recorder.written_hbm
-
     def _new(self, plan: Plan, at: int, storage: int, offset: int, waits: list[int]) -> Cell:
         """The first access to a place: a new tile takes memory, a new place of an old one is compared with the others."""
         cell = self.cells[storage, plan.extents[at], offset] = Cell()
@@ -185,8 +178,8 @@ class Dependencies:
         if places is None:
             self.places[storage] = (cell, plan, at, storage, offset)
             tile = self.recorder.tiles.get(storage)
-            if tile is not None and tile.life[6] is None:
-                waits.extend(_take(self.pools[tile.core, tile.region], tile.life[2]))
+            if tile is not None:
+                waits.extend(self._place(storage, tile))
             return cell
         if places.__class__ is tuple:
             lone = places
@@ -194,6 +187,15 @@ class Dependencies:
             places.add(lone[0], self._box(*lone[1:]))
         places.add(cell, self._box(plan, at, storage, offset))
         return cell
+
+    def _place(self, storage: int, tile: Tile) -> Sequence[int]:
+        """Give a tile its memory; returns who used that last."""
+        if tile.region == "sbuf":
+            return () if tile.fixed else self.sbuf[tile.core].take(tile.bytes)
+        if not tile.fixed:
+            return self.banks[tile.core].take(storage, tile.bytes)
+        self.banks[tile.core].fix(storage, tile.life[6][1], tile.bytes)
+        return ()
 
     def _box(self, plan: Plan, at: int, storage: int, offset: int) -> Box:
         extent = plan.shapes[at]
@@ -217,7 +219,10 @@ class Dependencies:
                 users = (cell.writer, *cell.readers.values()) if cell.writer >= 0 else tuple(cell.readers.values())
             else:
                 users = self._users(places.cells)
-            self.pools[tile.core, tile.region].append((tile.life[2], users))
+            if tile.region == "sbuf":
+                self.sbuf[tile.core].release(tile.life[2], users)
+            else:
+                self.banks[tile.core].release(storage, users)
 
     def _users(self, cells: Sequence[Cell]) -> tuple[int, ...]:
         """Who used a tile last: for a compute engine its last instruction, of transfers all."""
@@ -279,15 +284,3 @@ class Dependencies:
             every = sorted({earlier for index in members for earlier in self.deps[index]} - set(members))
             for index in members:
                 self.deps[index] = list(every)
-
-
-def _take(pool: deque[tuple[int, tuple[int, ...]]], size: int) -> list[int]:
-    """Take the memory that has been free the longest; returns who used it last."""
-    waits: list[int] = []
-    while size > 0 and pool:
-        held, before = pool.popleft()
-        waits.extend(before)
-        if held > size:
-            pool.appendleft((held - size, before))
-        size -= held
-    return waits

@@ -34,6 +34,7 @@ class Inspector(Recorder):
         self.session = session
 
     def finished(self, session: Session, cores: list[Core]) -> None:
+        super().finished(session, cores)
         from vibeserve.nki.timing import save_profile
         from vibeserve.nki.timing.params import load
         from vibeserve.nki.timing.run import PROGRAM, Timed, live_peaks, schedule

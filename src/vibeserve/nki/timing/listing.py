@@ -16,9 +16,9 @@ from vibeserve.nki.timing.schedule import ENGINES, SCALAR, VECTOR, Machine, Sche
 
 
 class ListScheduler:
-    """Runs the events in the order of their start; `orders` are the instructions that one only starts after."""
+    """Runs the events in the order of their start."""
 
-    def __init__(self, machine: Machine, orders: dict[int, list[int]]):
+    def __init__(self, machine: Machine):
         self.machine = machine
         size = len(machine.streams)
         deps = machine.schedule.deps
@@ -28,7 +28,7 @@ class ListScheduler:
         for index, waits in enumerate(deps):
             for earlier in waits:
                 self.users[earlier].append(index)
-        for index, before in orders.items():
+        for index, before in machine.schedule.program.orders.items():
             for earlier in set(before):
                 self.left[index] += 1
                 self.users[earlier].append(index)

@@ -55,12 +55,14 @@ class Plan:
     transpose_flops: int = 0
     hbm_read: int = 0
     hbm_write: int = 0
-    accesses: tuple[tuple[int, bool], ...] = field(init=False)
+    accesses: tuple[tuple[int, bool, bool], ...] = field(init=False)  # extent, whether it is a write, whether in HBM
     shapes: tuple[tuple[int, int, int, int] | None, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         count(self)
-        self.accesses = tuple((extent, o.write) for extent, o in zip(self.extents, self.operands, strict=True))
+        self.accesses = tuple(
+            (extent, o.write, o.region.endswith("hbm")) for extent, o in zip(self.extents, self.operands, strict=True)
+        )
         self.shapes = tuple(_on_chip(o) for o in self.operands)
 
 
@@ -135,8 +137,8 @@ class Ops(Sequence[Op]):
 
 
 class Tile(NamedTuple):
-    """An allocation on chip. `life`: first and last use (sequence numbers), bytes of a partition, region, label, line, and
-    its address where it has one of its own."""
+    """An allocation on chip. `life`: first and last use (sequence numbers), bytes of a partition, region, name or number,
+    line, and its address where it has one of its own."""
 
     core: int
     region: str

@@ -6,12 +6,11 @@ checked once for each form, nothing is computed, and what is written counts as w
 
 from __future__ import annotations
 
-import sys
-from types import CodeType
+from collections.abc import Callable
 from typing import Any
 
 from vibeserve.nki.context import Core, Session
-from vibeserve.nki.errors import KernelError, Place, is_ours, kernel_place
+from vibeserve.nki.errors import KernelError, Place, kernel_place
 from vibeserve.nki.instruction import NkiInstruction, Spec, _key
 from vibeserve.nki.memory import FULL, Storage
 from vibeserve.nki.observe import Observer, Operand, Record, described, operand
@@ -19,7 +18,7 @@ from vibeserve.nki.tensor import NkiTensor
 from vibeserve.nki.timing.forms import reader
 from vibeserve.nki.timing.ops import Ops, Plan, Tile, pitch_of
 
-_OURS: dict[str, bool] = {}
+_CALLS = 3  # from the recorder to the kernel's line: the recorder, the dispatcher, the instruction
 
 
 class Recorder(Observer):
@@ -31,13 +30,12 @@ class Recorder(Observer):
         self.plans: list[Plan] = []
         self.cores: list[int] = []
         self.locations: list[tuple[int, ...]] = []
-        self.sites: list[tuple[CodeType, int] | Place] = []
+        self.sites: list[Place] = []
         self.names: dict[int, str] = {}
         self.edges: list[tuple[int, int]] = []
         self.known: dict[Any, Plan] = {}
         self.forms: list[Plan] = []
         self.extents: dict[Any, int] = {}
-        self.readers: dict[Spec, Any] = {}
         self.tiles: dict[int, Tile] = {}
         self.storage_names: dict[int, str] = {}
         self.pitches: dict[int, int] = {}
@@ -47,7 +45,6 @@ class Recorder(Observer):
         self.last_use: dict[int, int] | None = None  # by storage, where it is not what the tiles' lives say
         self.session: Session | None = None
         self.others: tuple[Observer, ...] = ()
-        self._places: dict[Any, Place] = {}
 
     @property
     def ops(self) -> Ops:
@@ -61,7 +58,7 @@ class Recorder(Observer):
         session.allow_spill = self.allow_spill
         self.others = tuple(observer for observer in session.observers if observer is not self)
         if session.shape_only and all(observer.counts_only for observer in self.others):
-            session.quick = self._quick
+            session.quick = self._quick()
 
     def allocated(self, core: Core | None, storage: Storage) -> None:
         if storage.name:
@@ -90,49 +87,51 @@ class Recorder(Observer):
         if name is not None:
             self.names[len(self.plans) - 1] = str(name)
 
-    def _quick(self, core: Core, spec: Spec, args: tuple[Any, ...]) -> NkiInstruction:
-        """Take an instruction that is not computed."""
-        session = core.session
-        session.sequence = sequence = session.sequence + 1
-        core.count += 1
-        if core.count > session.budget:
-            core.spend()
-        read = self.readers.get(spec)
-        if read is None:
-            read = self.readers[spec] = reader(spec, True)
-        form = read(args, sequence)
-        if form is None:
-            return self._slowly(core, spec, args, sequence)
-        key, places = form
-        try:
-            plan = self.known.get(key)
-        except TypeError:
-            key = _hashable(key)
-            plan = self.known.get(key)
-        if plan is None:
-            from vibeserve.nki.rules import check
+    def _quick(self) -> Callable[[Core, Spec, tuple[Any, ...]], NkiInstruction]:
+        """The function that takes an instruction which is not computed. (A closure: it runs for every instruction.)"""
+        session, known, names, written = self.session, self.known, self.names, self.written_hbm
+        assert session is not None
+        target = session.target
+        readers: dict[Spec, Any] = {}
+        add_plan, add_core, add_places, add_site = (
+            self.plans.append, self.cores.append, self.locations.append, self.sites.append,
+        )  # fmt: skip
 
-            plan = self.known[key] = self._plan(spec, args, check(spec, session.target, args))
-        self.plans.append(plan)
-        self.cores.append(core.index)
-        self.locations.append(places)
-        frame = sys._getframe(3)
-        code = frame.f_code
-        while _OURS.get(code.co_filename, True):
-            if code.co_filename not in _OURS and not _ours(code.co_filename):
-                break
-            assert frame.f_back is not None
-            frame = frame.f_back
-            code = frame.f_code
-        self.sites.append((code, frame.f_lasti))
-        if plan.hbm_write:
-            self.written_hbm.update(places[::2])
-        name = args[spec.at_name] if spec.at_name >= 0 else None
-        if name is not None:
-            self.names[len(self.plans) - 1] = str(name)
-        if core.accumulators:
-            self._ordered(core)
-        return NkiInstruction(spec.name, core.index, sequence, name)
+        def quick(core: Core, spec: Spec, args: tuple[Any, ...]) -> NkiInstruction:
+            session.sequence = sequence = session.sequence + 1
+            core.count += 1
+            if core.count > session.budget:
+                core.spend()
+            read = readers.get(spec)
+            if read is None:
+                read = readers[spec] = reader(spec, True)
+            form = read(args, sequence)
+            if form is None:
+                return self._slowly(core, spec, args, sequence)
+            key, places = form
+            try:
+                plan = known.get(key)
+            except TypeError:
+                key = _hashable(key)
+                plan = known.get(key)
+            if plan is None:
+                from vibeserve.nki.rules import check
+
+                plan = known[key] = self._plan(spec, args, check(spec, target, args))
+            add_plan(plan)
+            add_core(core.index)
+            add_places(places)
+            add_site(kernel_place(_CALLS))
+            if plan.hbm_write:
+                written.update(places[::2])
+            name = args[spec.at_name] if spec.at_name >= 0 else None
+            if name is not None:
+                names[len(self.plans) - 1] = str(name)
+            if core.accumulators:
+                self._ordered(core)
+            return NkiInstruction(spec.name, core.index, sequence, name, core.loops)
+
+        return quick
 
     def _slowly(self, core: Core, spec: Spec, args: tuple[Any, ...], sequence: int) -> NkiInstruction:
         """The same for operands that move at run time or come in lists."""
@@ -156,7 +155,7 @@ class Recorder(Observer):
         name = args[spec.at_name] if spec.at_name >= 0 else None
         if name is not None:
             self.names[len(self.plans) - 1] = str(name)
-        return NkiInstruction(spec.name, core.index, sequence, name)
+        return NkiInstruction(spec.name, core.index, sequence, name, core.loops)
 
     def _append_described(self, core: Core, spec: Spec, args: tuple[Any, ...], engine: str) -> None:
         if core.session.shape_only:
@@ -225,15 +224,7 @@ class Recorder(Observer):
 
     def place(self, index: int) -> Place:
         """The kernel's line of an instruction."""
-        site = self.sites[index]
-        if isinstance(site, Place):
-            return site
-        found = self._places.get(site)
-        if found is None:
-            code, instruction = site
-            line = next((n for start, end, n in code.co_lines() if start <= instruction < end and n), 0)
-            found = self._places[site] = Place(code.co_filename, line, code.co_name)
-        return found
+        return self.sites[index]
 
     def finished(self, session: Session, cores: list[Core]) -> None:
         """Tell those who only count what was counted."""
@@ -257,11 +248,6 @@ def _refuse_data(spec: Spec, args: tuple[Any, ...]) -> None:
 
 def _hashable(value: Any) -> Any:
     return tuple([_hashable(item) for item in value]) if isinstance(value, list | tuple) else value
-
-
-def _ours(file: str) -> bool:
-    found = _OURS[file] = is_ours(file)
-    return found
 
 
 def _tensors(args: Any) -> list[NkiTensor]:

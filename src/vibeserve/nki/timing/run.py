@@ -22,7 +22,7 @@ from vibeserve.nki.timing.listing import ListScheduler
 from vibeserve.nki.timing.ops import Ops
 from vibeserve.nki.timing.recorder import Recorder
 from vibeserve.nki.timing.rewriting import either_engine, share_copies
-from vibeserve.nki.timing.schedule import LIST, PROGRAM, QUEUES, Machine, Schedule, Scheduler, streams_of
+from vibeserve.nki.timing.schedule import LIST, PROGRAM, QUEUES, Machine, Program, Schedule, Scheduler, streams_of
 from vibeserve.nki.timing.spilling import RELOAD, SAVE, kind_of, spilled
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
@@ -179,17 +179,17 @@ def schedule(recorder: Recorder, constants: params.Params, mode: str = PROGRAM) 
     """Schedule a recorded run."""
     session = recorder.session
     assert session is not None
-    capacity = {"sbuf": session.target.sbuf_usable_per_partition, "psum": session.target.psum_per_partition}
+    target = session.target
     if recorder.allow_spill:
-        recorder = spilled(recorder, capacity["sbuf"])
+        recorder = spilled(recorder, target.sbuf_usable_per_partition)
     if mode == LIST:
         recorder = share_copies(recorder)
     streams = streams_of(recorder)
-    found = Dependencies(recorder, streams, capacity, mode == PROGRAM, either_engine)
+    found = Dependencies(recorder, streams, target, mode == PROGRAM, either_engine)
     found.run()
-    machine = Machine(recorder, streams, found.deps, constants, session.target.number)
+    machine = Machine(Program(recorder, streams, found.deps, found.orders, found.banks), constants, target.number)
     if mode == LIST:
-        return ListScheduler(machine, found.orders).run()
+        return ListScheduler(machine).run()
     return Scheduler(machine).run()
 
 

@@ -7,15 +7,17 @@ to whoever comes first in time, ties by stream and program order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import heapq
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from vibeserve.nki.timing import cost
-from vibeserve.nki.timing.cost import Cost
+from vibeserve.nki.timing.cost import Cost, MatmulCost
 from vibeserve.nki.timing.deps import BARRIERS, QUEUES_FROM
 from vibeserve.nki.timing.ops import Op, Plan
 from vibeserve.nki.timing.params import Params
+from vibeserve.nki.timing.placing import Banks, banks_of
 from vibeserve.nki.timing.recorder import Recorder
 from vibeserve.nki.timing.transfers import Transfer, is_dma, transfer, trigger_of
 
@@ -47,23 +49,45 @@ class Moved:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is scheduled: the recorded instructions, the number of each one's stream, what it waits for, those of its own
+    stream that it starts after, and where the tiles of each core lie in PSUM."""
+
+    recorder: Recorder
+    streams: list[int]
+    deps: list[list[int]]
+    orders: Mapping[int, Sequence[int]]
+    banks: Mapping[int, Banks]
+
+
 @dataclass(slots=True)
 class Schedule:
     """The result, in ps by instruction; `tables` the loads of function tables as (instruction that needs it, begin, end);
     `moved` the transfers; `warm` the PE's changes of clock as (ps, core, full
-    clock); `deps` what each instruction waited for, `streams` the number of its stream. `recorder` holds the instructions that
-    these times are of: as recorded, or as a compiler has rewritten them."""
+    clock). `program` holds the instructions that these times are of: as recorded, or as a compiler has rewritten them."""
 
-    recorder: Recorder
-    streams: list[int]
+    program: Program
     start: list[int]
     end: list[int]
     done: list[int]
     wait: list[int]
-    deps: list[list[int]]
     tables: list[tuple[int, int, int]] = field(default_factory=list)
     moved: dict[int, Moved] = field(default_factory=dict)
     warm: list[tuple[int, int, bool]] = field(default_factory=list)
+
+    @property
+    def recorder(self) -> Recorder:
+        return self.program.recorder
+
+    @property
+    def streams(self) -> list[int]:
+        return self.program.streams
+
+    @property
+    def deps(self) -> list[list[int]]:
+        """What each instruction waited for."""
+        return self.program.deps
 
     @property
     def latency_ps(self) -> int:
@@ -72,38 +96,57 @@ class Schedule:
 
 
 class _Clock:
-    """The Tensor Engine's two speeds: full after a window in which it was busy nearly always, half after an idle one."""
+    """The Tensor Engine's two speeds: full after a window in which it was busy nearly always, half after an idle one.
+
+    The windows are a grid that runs whatever the engine does; its phase is the time of one of its edges."""
 
     def __init__(self, params: Params, core: int, schedule: Schedule):
         self.window = round(params["tensor_warmup.window_ns"] * 1000)
+        self.shift = -round(params["tensor_warmup.phase_ns"] * 1000) % self.window  # from the time to a grid from 0
         self.up = params["tensor_warmup.up_if_busy_over"] * self.window
         self.down = params["tensor_warmup.down_if_busy_under"] * self.window
         self.always = params["clock_ghz.tensor_cold"] == params["clock_ghz.tensor"]
         self.warm = self.always
         self.core, self.schedule = core, schedule
         self.next = 0
-        self.edge = self.window
+        self.edge = self.window - self.shift
         self.busy: dict[int, int] = {}
 
     def at(self, when: int) -> bool:
         """Whether it runs at full clock at `when` (never asked for a time before the last)."""
+        when += self.shift
         while not self.always and (self.next + 1) * self.window <= when:
             busy = self.busy.pop(self.next, 0)
             warm = busy > self.up or (self.warm and busy >= self.down)
             self.next += 1
             if warm != self.warm:
                 self.warm = warm
-                self.schedule.warm.append((self.next * self.window, self.core, warm))
+                self.schedule.warm.append((self.next * self.window - self.shift, self.core, warm))
             if not self.busy and not self.warm:
                 self.next = max(self.next, when // self.window)
-        self.edge = (self.next + 1) * self.window
+        self.edge = (self.next + 1) * self.window - self.shift
         return self.warm
+
+    def across(self, start: int, end: int, spent: MatmulCost) -> int:
+        """Work from `start` to `end` that goes over edges of the grid: note it, and return its end. What is left of it
+        at an edge where the clock changes goes on at the new one."""
+        while end > self.edge:
+            edge, warm = self.edge, self.warm
+            if start < edge:
+                self.worked(start, edge)
+            if self.at(edge) != warm:
+                old, new = spent.warm_interval, spent.cold_interval
+                end = edge + ((end - edge) * (new if warm else old)) // (old if warm else new)
+            start = max(start, edge)
+        self.worked(start, end)
+        return end
 
     def worked(self, start: int, end: int) -> None:
         """Note that it was busy."""
         if end <= self.edge and start >= self.edge - self.window:
             self.busy[self.next] = self.busy.get(self.next, 0) + end - start
             return
+        start, end = start + self.shift, end + self.shift
         for window in range(start // self.window, (end - 1) // self.window + 1):
             low, high = max(start, window * self.window), min(end, (window + 1) * self.window)
             self.busy[window] = self.busy.get(window, 0) + high - low
@@ -130,16 +173,16 @@ def streams_of(recorder: Recorder) -> list[int]:
 class Machine:
     """Engines, queues and memory as they stand; `commit` puts one instruction on them."""
 
-    def __init__(self, recorder: Recorder, streams: list[int], deps: list[list[int]], params: Params, generation: int):
+    def __init__(self, program: Program, params: Params, generation: int):
+        recorder, streams = program.recorder, program.streams
         self.recorder, self.streams, self.params, self.generation = recorder, streams, params, generation
         size = len(recorder.plans)
-        self.schedule = Schedule(recorder, streams, [0] * size, [0] * size, [-1] * size, [0] * size, deps)
+        self.schedule = Schedule(program, [0] * size, [0] * size, [-1] * size, [0] * size)
         self.free = dict.fromkeys(streams, 0)
         self.clocks = {core: _Clock(params, core, self.schedule) for core in set(recorder.cores)}
         self.dma_even: dict[int, int] = {}  # when all DMA engines of a core are free, -1 where they differ
         self.dma = {core: [0] * int(params["dma.engines"]) for core in set(recorder.cores)}
         self.hbm_free = 0
-        self.hbm_ps_per_byte = 1000 / params["machine.hbm_bytes_per_ns"]
         self.costs: list[Any] = [None] * len(recorder.forms)
         self.special = [False] * len(recorder.forms)
         self.tables: dict[int, str] = {}
@@ -215,12 +258,18 @@ class Machine:
         return begin, ready, work
 
     def _keys(self, index: int, core: int, port: str) -> list[tuple[int, str, int]]:
-        """What a port stands for: itself, or each PSUM tile of the instruction."""
+        """What a port stands for: itself, or each PSUM bank of the instruction."""
         if port != "bank":
             return [(core, port, 0)]
-        places = self.recorder.locations[index]
-        operands = self.recorder.plans[index].operands
-        return [(core, port, places[2 * at]) for at, operand in enumerate(operands) if operand.region == "psum"]
+        places, plan = self.recorder.locations[index], self.recorder.plans[index]
+        known = self.schedule.program.banks[core].places
+        found = []
+        for at, extent in enumerate(plan.shapes):
+            if extent is not None and plan.operands[at].region == "psum":
+                _, reach, itemsize, free = extent
+                low = places[2 * at + 1] * itemsize % free
+                found += [(core, port, bank) for bank in banks_of(known[places[2 * at]], low, low + reach)]
+        return found
 
     def contended(self) -> set[int]:
         """Engines that share a port which each of them uses in this kernel."""
@@ -272,7 +321,7 @@ class Machine:
         )
         starts, ends, done, waits = schedule.start, schedule.end, schedule.done, schedule.wait
         special = self.special
-        free_of, cores, clocks, move = self.free, self.recorder.cores, self.clocks, self._move
+        free_of, cores, clocks, move = self.free, self.recorder.cores, self.clocks, self._move()
 
         def commit(index: int, ready: int) -> None:
             plan = plans[index]
@@ -284,8 +333,8 @@ class Machine:
                 spent = self.cost(plan)
             begin = ready if ready > free else free
             if kind == QUEUE:
-                move(index, plan, stream, begin, spent)
-            elif kind or spent.__class__ is not cost.MatmulCost:
+                move(index, stream, begin, spent)
+            elif kind or spent.__class__ is not MatmulCost:
                 work = spent.work
                 if special[plan.number]:
                     begin, ready, work = self._held(index, stream, begin, ready, spent)
@@ -306,56 +355,65 @@ class Machine:
                     begin = free
                 else:
                     end, begin = waited, ready
-                ends[index] = done[index] = free_of[stream] = end
                 if not clock.always:
-                    clock.worked(begin if begin > end - interval else end - interval, end)
+                    works = begin if begin > end - interval else end - interval
+                    if end > clock.edge:
+                        end = clock.across(works, end, spent)
+                    else:
+                        clock.worked(works, end)
+                ends[index] = done[index] = free_of[stream] = end
             starts[index] = begin
             if begin > free:
                 waits[index] = begin - free
 
         return commit
 
-    def _move(self, index: int, plan: Plan, stream: int, start: int, spent: Transfer) -> None:
-        packet, software_packet, spread, trigger, interval, issue, issue_next, after = self.delays[spent.load]
-        if spent.software:
-            issued = free = start + (issue_next if self.free[stream] == start and start > 0 else issue)
-            first = issued + software_packet
-        else:
-            issued, free, first = start + trigger, start + interval, start + packet
-        core = self.recorder.cores[index]
-        moved = plan.hbm_read + plan.hbm_write
-        if moved:
-            self.hbm_free = max(first, self.hbm_free) + round(moved * self.hbm_ps_per_byte)
-        even = self.dma_even.get(core, 0)
-        begins: int | list[int]
-        ends: int | list[int]
-        if spent.even and even >= 0:
-            seen = begins = first if first > even else even
-            last = begins + spent.engines[0][2]
-            if moved and self.hbm_free > last:
-                last = self.hbm_free
-            self.dma_even[core] = ends = last
-        elif spent.engines:
-            engines = self.dma[core]
-            if even >= 0:
-                engines[:] = [even] * len(engines)
-            begins = [max(first, engines[engine]) for engine, _, _ in spent.engines]
-            ends = [begin + work for begin, (_, _, work) in zip(begins, spent.engines, strict=True)]
-            late = max(0, self.hbm_free - max(ends)) if moved else 0
-            if late:
-                ends = [end + late for end in ends]
-            for (engine, _, _), end in zip(spent.engines, ends, strict=True):
-                engines[engine] = end
-            self.dma_even[core] = engines[0] if min(engines) == max(engines) else -1
-            seen, last = min(begins), max(ends)
-        else:
-            begins = seen = first
-            ends = last = first + spent.own
-        last += spread
-        schedule = self.schedule
-        schedule.moved[index] = Moved(spent, begins, ends, seen, last)
-        schedule.end[index], self.free[stream] = issued, free
-        schedule.done[index] = last + after
+    def _move(self) -> Callable[[int, int, int, Transfer], None]:
+        """The function that starts a transfer: its queue is free at `start`."""
+        schedule, free_of, cores, delays = self.schedule, self.free, self.recorder.cores, self.delays
+        dma, dma_even = self.dma, self.dma_even
+
+        def move(index: int, stream: int, start: int, spent: Transfer) -> None:
+            packet, software_packet, spread, trigger, interval, issue, issue_next, after = delays[spent.load]
+            if spent.software:
+                issued = free = start + (issue_next if free_of[stream] == start and start > 0 else issue)
+                first = issued + software_packet
+            else:
+                issued, free, first = start + trigger, start + interval, start + packet
+            core = cores[index]
+            if spent.hbm:
+                self.hbm_free = (first if first > self.hbm_free else self.hbm_free) + spent.hbm
+            even = dma_even.get(core, 0)
+            begins: int | list[int]
+            ends: int | list[int]
+            if spent.even and even >= 0:
+                seen = begins = first if first > even else even
+                last = begins + spent.engines[0][2]
+                if spent.hbm and self.hbm_free > last:
+                    last = self.hbm_free
+                dma_even[core] = ends = last
+            elif spent.engines:
+                engines = dma[core]
+                if even >= 0:
+                    engines[:] = [even] * len(engines)
+                begins = [max(first, engines[engine]) for engine, _, _ in spent.engines]
+                ends = [begin + work for begin, (_, _, work) in zip(begins, spent.engines, strict=True)]
+                late = max(0, self.hbm_free - max(ends)) if spent.hbm else 0
+                if late:
+                    ends = [end + late for end in ends]
+                for (engine, _, _), end in zip(spent.engines, ends, strict=True):
+                    engines[engine] = end
+                dma_even[core] = engines[0] if min(engines) == max(engines) else -1
+                seen, last = min(begins), max(ends)
+            else:
+                begins = seen = first
+                ends = last = first + spent.own
+            last += spread
+            schedule.moved[index] = Moved(spent, begins, ends, seen, last)
+            schedule.end[index], free_of[stream] = issued, free
+            schedule.done[index] = last + after
+
+        return move
 
 
 class Scheduler:
@@ -368,22 +426,24 @@ class Scheduler:
             self.lists.setdefault(stream, []).append(index)
         self.heads = dict.fromkeys(self.lists, 0)
         self.waiters: dict[int, list[int]] = {}
-        self.timed = {
-            stream for stream in self.lists if stream & 15 >= QUEUES_FROM or stream & 15 in machine.contended()
-        }
-        self.shared: dict[int, tuple[int, int]] = {}  # stream: (start, ready) of its next instruction on what is shared
+        contended = machine.contended()
+        self.timed = {stream for stream in self.lists if stream & 15 >= QUEUES_FROM or stream & 15 in contended}
+        self.shared: list[tuple[int, int, int]] = []  # (start, ready, stream): the next instructions on what is shared
+        self.held: set[int] = set()  # the streams among them
 
     def run(self) -> Schedule:
         """Schedule everything. RuntimeError where instructions wait for one another in a ring."""
         self._follow(sorted(self.lists))
-        shared = self.shared
+        shared, held, lists, heads = self.shared, self.held, self.lists, self.heads
+        commit, waiters = self.machine.commit, self.waiters
         while shared:
-            stream = min(shared, key=lambda key: (shared[key], key))
-            _, ready = shared.pop(stream)
-            index = self.lists[stream][self.heads[stream]]
-            self.machine.commit(index, ready)
-            self.heads[stream] += 1
-            self._follow([stream, *self.waiters.pop(index, ())])
+            _, ready, stream = heapq.heappop(shared)
+            held.discard(stream)
+            at = heads[stream]
+            index = lists[stream][at]
+            commit(index, ready)
+            heads[stream] = at + 1
+            self._follow([stream, *waiters.pop(index, ())])
         done = self.machine.schedule.done
         if min(done, default=0) < 0:
             stuck = done.index(-1)
@@ -395,21 +455,25 @@ class Scheduler:
 
     def _follow(self, todo: list[int]) -> None:
         """Take streams as far as they go."""
-        machine, waiters = self.machine, self.waiters
+        machine, waiters, held = self.machine, self.waiters, self.held
         ready_of, commit = machine.ready, machine.commit
         while todo:
             stream = todo.pop()
-            indices, at = self.lists[stream], self.heads[stream]
-            if stream in self.shared:
+            if stream in held:
                 continue
-            while at < len(indices):
+            indices, at = self.lists[stream], self.heads[stream]
+            timed = stream in self.timed
+            count = len(indices)
+            while at < count:
                 index = indices[at]
                 ready = ready_of(index)
                 if ready < 0:
                     waiters.setdefault(-1 - ready, []).append(stream)
                     break
-                if stream in self.timed:
-                    self.shared[stream] = (max(ready, machine.free[stream]), ready)
+                if timed:
+                    free = machine.free[stream]
+                    heapq.heappush(self.shared, (free if free > ready else ready, ready, stream))
+                    held.add(stream)
                     break
                 commit(index, ready)
                 at += 1

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from typing import Any
 
 from vibeserve.nki.errors import KernelError
+from vibeserve.nki.memory import label_of
 from vibeserve.nki.observe import Operand
 from vibeserve.nki.timing.ops import Plan, Tile
 from vibeserve.nki.timing.recorder import Recorder
@@ -124,7 +125,9 @@ class _Spiller:
         if storage in self.dirty:
             if storage not in self.copies:
                 self.copies[storage] = self._fresh()
-                self.made.storage_names[self.copies[storage]] = f"spill of {self.recorder.tiles[storage].life[4]}"
+                self.made.storage_names[self.copies[storage]] = (
+                    f"spill of {label_of(self.recorder.tiles[storage].life[4])}"
+                )
                 self.made.written_hbm.add(self.copies[storage])
             self._append(self._plan(SAVE, storage), (self.copies[storage], 0, self.alias[storage], 0), index)
             self.dirty.discard(storage)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vibeserve.nki.observe import Operand
 from vibeserve.nki.timing.ops import Op, Plan, describe
 from vibeserve.nki.timing.params import Params
 
@@ -20,7 +22,8 @@ PARTITIONS = 128
 @dataclass(frozen=True, slots=True)
 class Transfer:
     """One DMA instruction: for each engine that takes part its packets and ps of work; bytes in all and of a packet; `even`
-    says that all 16 engines do the same; `own` are ps of work on a DMA engine of its own (gpsimd's)."""
+    says that all 16 engines do the same; `own` are ps of work on a DMA engine of its own (gpsimd's), `hbm` those of its
+    bytes at the bandwidth that all cores share."""
 
     trigger: str
     software: bool
@@ -29,6 +32,7 @@ class Transfer:
     bytes: int
     packet_bytes: int
     even: bool
+    hbm: int
     own: int = 0
 
 
@@ -54,31 +58,27 @@ def trigger_of(op: Op | Plan) -> tuple[str, bool]:
     return ("scalar" if op.hbm_write else "sync"), False
 
 
-def transfer(op: Op | Plan, params: Params) -> Transfer:
+def transfer(op: Plan, params: Params) -> Transfer:
     """Cut a DMA instruction into packets. SBUF partition p is engine p // 8; between HBM and HBM all engines share."""
     trigger, software = trigger_of(op)
+    hbm = round((op.hbm_read + op.hbm_write) * 1000 / params["machine.hbm_bytes_per_ns"])
     if _by_gpsimd(op):
         size = next(o.nbytes for o in op.operands if o.role == "src")
-        return Transfer(
-            trigger, software, True, (), size, size, False, round(size * 1000 / params["dma.gpsimd_bytes_per_ns"])
-        )
+        own = round(size * 1000 / params["dma.gpsimd_bytes_per_ns"])
+        return Transfer(trigger, software, True, (), size, size, False, hbm, own)
     load = not op.hbm_write
     operands = [o for o in op.operands if "index" not in o.role]
     moved = max((o.nbytes for o in operands), default=0)
-    run = min((o.contiguous_bytes() for o in operands), default=0) or 1
     on_chip = next((o for o in operands if o.region in ("sbuf", "psum")), None)
-    count = max(1, -(-moved // run))
-    if software:
-        limit = int(params["dma.software_packet_bytes"])
-        run = min(limit, moved // count * max(1, limit // max(1, run))) if on_chip is None else min(limit, run)
-        count = max(1, -(-moved // max(1, run)))
+    count = _packets(operands, software, load, params)
     efficiency = 1.0
     if op.opcode == "dma_transpose":
         efficiency = params["dma.transpose_efficiency"]
     elif op.opcode == "dma_compute":
         efficiency = params["dma.arithmetic_efficiency"]
     stall = params["dma.load_stall" if load else "dma.store_stall"]
-    packet_ps = 1000 * (params["dma.packet_ns"] + moved / count / params["dma.bytes_per_ns"]) * stall / efficiency
+    fixed = params["dma.packet_ns" if load or not software else "dma.software_store_packet_ns"]
+    packet_ps = 1000 * (fixed + moved / count / params["dma.bytes_per_ns"]) * stall / efficiency
     total = int(params["dma.engines"])
     if on_chip is None:
         shares = [(engine, count // total + (engine < count % total)) for engine in range(total)]
@@ -92,4 +92,21 @@ def transfer(op: Op | Plan, params: Params) -> Transfer:
         shares = [(engine, max(1, round(taken * per_row))) for engine, taken in enumerate(rows) if taken]
     engines = tuple((engine, packets, round(packets * packet_ps)) for engine, packets in shares if packets)
     even = len(engines) == total and len({work for _, _, work in engines}) == 1
-    return Transfer(trigger, software, load, engines, moved, max(1, moved // count), even)
+    return Transfer(trigger, software, load, engines, moved, max(1, moved // count), even, hbm)
+
+
+def _packets(operands: Sequence[Operand], software: bool, load: bool, params: Params) -> int:
+    """The packets of a transfer: one for each contiguous run of either side (a cast changes their bytes, not their number).
+    Software descriptors cut runs over their limit, and for a load join what an engine finds contiguous in HBM, up to it."""
+    if not operands:
+        return 1
+    runs = max(-(-o.nbytes // max(1, o.contiguous_bytes())) for o in operands)
+    if not software:
+        return max(1, runs)
+    limit, moved = int(params["dma.software_packet_bytes"]), max(o.nbytes for o in operands)
+    source = next((o for o in operands if not o.write and o.region.endswith("hbm")), None)
+    target = next((o for o in operands if o.region in ("sbuf", "psum")), None)
+    if load and source is not None and target is not None and not source.indirect and not target.indirect:
+        each = PARTITIONS // int(params["dma.engines"]) * target.nbytes // target.shape[0]
+        return max(1, -(-source.nbytes // min(limit, each, source.contiguous_bytes())))
+    return max(1, runs, -(-moved // limit))
