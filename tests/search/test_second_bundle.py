@@ -41,7 +41,7 @@ def run(*words: str, cwd: Path) -> tuple[int, str, str]:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_copied_bundle_with_another_metric_works_unchanged(copy: Path, tmp_path: Path) -> None:
-    code, out, err = run("optimize", str(copy), "--budget", "6m", "--rounds", "1", "--json", cwd=tmp_path)
+    code, out, err = run("optimize", str(copy), "--budget", "5m", "--rounds", "1", "--json", cwd=tmp_path)
     assert code == 0, err[-3000:]
     document: dict[str, Any] = json.loads(out)
     print(err[-3000:])
