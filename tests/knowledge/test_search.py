@@ -15,6 +15,7 @@ from vibeserve.knowledge.pages import Page, markdown_pages
 
 QUESTIONS = tomllib.loads((Path(__file__).parent / "questions.toml").read_text(encoding="utf-8"))["question"]
 MORE = tomllib.loads((Path(__file__).parent / "more_questions.toml").read_text(encoding="utf-8"))["question"]
+FORUM = tomllib.loads((Path(__file__).parent / "forum_questions.toml").read_text(encoding="utf-8"))["question"]
 NEEDED = 0.85  # of each list of questions, among the first three results
 
 
@@ -27,7 +28,9 @@ def index(tmp_path_factory):
         yield Index.standard()
 
 
-@pytest.mark.parametrize(("questions", "least"), [(QUESTIONS, 40), (MORE, 120)], ids=["users", "more"])
+@pytest.mark.parametrize(
+    ("questions", "least"), [(QUESTIONS, 40), (MORE, 120), (FORUM, 80)], ids=["users", "more", "forum"]
+)
 def test_most_questions_are_answered_among_the_first_three(index, questions, least):
     assert len(questions) >= least
     missed = []
@@ -40,7 +43,7 @@ def test_most_questions_are_answered_among_the_first_three(index, questions, lea
 
 def test_questions_name_pages_that_there_are(index):
     pages = [page for _, page, _ in index.contents()]
-    for question in [*QUESTIONS, *MORE]:
+    for question in [*QUESTIONS, *MORE, *FORUM]:
         assert any(page.startswith(tuple(question["pages"])) for page in pages), question["ask"]
 
 

@@ -4,8 +4,10 @@ resources, many calls at once, and arguments made at random from each tool's own
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,6 +175,73 @@ def test_lookups_are_answered_while_long_calls_fill_their_threads(workspace: Pat
         return ended
 
     assert converse(workspace, talk) == ["lookup"] * 4
+
+
+def workers() -> list[int]:
+    """The processes of long calls that this process has started and that still run."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+            command = (status.parent / "cmdline").read_text()
+        except OSError:
+            continue
+        if int(fields[1]) == os.getpid() and "vibeserve.mcp.worker" in command and fields[0] != "Z":
+            found.append(int(status.parent.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="not run: no /proc")
+def test_a_simulation_that_is_given_up_ends(workspace: Path) -> None:
+    async def talk(client: Any) -> Any:
+        seen: list[int] = []
+        async with anyio.create_task_group() as group:
+            group.start_soon(client.call_tool, "simulate", SLOW["simulate"])
+            while not seen:
+                await anyio.sleep(0.05)
+                seen = workers()
+            group.cancel_scope.cancel()
+        for _ in range(200):
+            if not workers():
+                break
+            await anyio.sleep(0.05)
+        return seen, workers(), await client.call_tool("simulate", TOOLS["simulate"][0])
+
+    during, after, again = converse(workspace, talk)
+    assert len(during) == 1
+    assert after == []
+    assert not read(again)[0]
+
+
+def test_a_lint_that_is_given_up_ends(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vibeserve.nki import lint as linting
+
+    files = [workspace / "kernel.py"] * 5000
+    monkeypatch.setattr(linting, "python_files", lambda paths: iter(files))
+    linted: list[int] = []
+    monkeypatch.setattr(linting, "lint_paths", lambda paths, options: [linted.append(1), time.sleep(0.002)][:0])
+
+    async def talk(client: Any) -> Any:
+        with anyio.move_on_after(0.3):
+            await client.call_tool("lint", {"paths": ["kernel.py"]})
+        await anyio.sleep(0.3)
+        settled = len(linted)
+        await anyio.sleep(0.3)
+        return settled, len(linted)
+
+    settled, later = converse(workspace, talk)
+    assert 0 < settled == later < 5000
+
+
+def test_a_process_that_ends_without_an_answer_is_one_clean_error(workspace: Path) -> None:
+    (workspace / "dies.py").write_text("import os\nos._exit(7)\n")
+
+    async def talk(client: Any) -> Any:
+        return await client.call_tool("simulate", {"file": "dies.py", "kernel": "k"})
+
+    is_error, text = read(converse(workspace, talk))
+    assert is_error
+    assert "ended without an answer, code 7" in text
 
 
 def test_long_calls_report_progress(workspace: Path) -> None:

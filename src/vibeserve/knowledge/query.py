@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from functools import cache
+
+from vibeserve.knowledge import catalogue
 
 _STOP = frozenset(
     [
@@ -162,8 +165,14 @@ def weight_of(kind: str, text: str) -> float:
     return (0.6 if kernels else 1.4) if kind == "note" else 1.0
 
 
+_CHIP = re.compile(r"\b(trainium|trn|inferentia|inf)[ -]?([1-3])\b", re.I)
+
+
 def words_of(text: str) -> list[str]:
-    """The words of a question that say something, in order, each once; all of them where none does."""
+    """The words of a question that say something, in order, each once; all of them where none does. `Trainium 2` is said as `trn2`
+    too."""
+    short = {"trainium": "trn", "trn": "trn", "inferentia": "inf", "inf": "inf"}
+    text += "".join(f" {short[match[1].lower()]}{match[2]}" for match in _CHIP.finditer(text))
     words = [word.lower() for word in re.findall(r"[\w-]{2,}", text)]
     return list(dict.fromkeys([word for word in words if word not in _STOP] or words))
 
@@ -190,7 +199,19 @@ def related(text: str) -> str:
     for group in _SYNONYMS:
         if any(re.search(rf"\b{re.escape(item)}s?\b", lowered) for item in group[:2]):
             terms += [_term(item) for item in group if item not in lowered]
+    for pattern, means in _everyday():
+        if pattern.search(lowered):
+            terms += [_term(item) for item in means]
     return " OR ".join(dict.fromkeys(term for term in terms if term))
+
+
+@cache
+def _everyday() -> tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]:
+    """What everyday words mean in the field: a pattern of what is said, and the words to look for."""
+    return tuple(
+        (re.compile(rf"\b(?:{'|'.join(re.escape(word) for word in entry['said'])})s?\b"), tuple(entry["means"]))
+        for entry in catalogue.load("everyday.yaml")
+    )
 
 
 def _spellings(word: str) -> tuple[str, ...]:

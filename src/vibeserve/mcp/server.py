@@ -1,12 +1,14 @@
 """The MCP server: tools and resources on the official SDK, over stdio or loopback HTTP.
 
 Every tool runs in a worker thread, so that the server stays responsive: lookups have threads of their own, which long work
-cannot fill. What goes wrong is one clean error, never a traceback. Nothing but the protocol is written to stdout: over stdio
+cannot fill. A kernel is simulated in a process of its own, which ends when the call is given up. What goes wrong is one clean error, never a traceback. Nothing but the protocol is written to stdout: over stdio
 the SDK keeps it for itself, and what a kernel prints goes to stderr.
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,8 +23,9 @@ from pydantic import Field
 
 import vibeserve
 from vibeserve.base.errors import InputError, VibeServeError
-from vibeserve.base.jsonio import plain
+from vibeserve.base.jsonio import dumps, plain
 from vibeserve.mcp import tools
+from vibeserve.mcp.worker import KNOWN, message_of
 from vibeserve.mcp.workspace import MOST_CHARACTERS, Workspace
 
 INSTRUCTIONS = (
@@ -30,7 +33,8 @@ INSTRUCTIONS = (
     "simulate. To know the limit of an operation: roofline. To explain a slow kernel: profile_bounds, then investigate, and "
     "profile_sql for details. Paths are inside the workspace. Long answers come in pages: pass next_cursor as cursor."
 )
-_LOOKUPS, _LONG = 8, 4  # threads of quick and of long calls
+_LOOKUPS, _LONG = 8, 4  # threads of quick and of long calls; as many processes
+LONGEST_S = 600
 ProfileName = Annotated[str, Field(description="A profile's name; see 'vibeserve profile list'.", max_length=200)]
 Cursor = Annotated[int, Field(description="Where to go on: next_cursor of the answer before.", ge=0)]
 
@@ -62,10 +66,33 @@ async def _call(
 
     try:
         return await anyio.to_thread.run_sync(run, limiter=limiter, abandon_on_cancel=True)
-    except VibeServeError as error:
-        raise ToolError(f"{error.message}{f' — {error.hint}' if error.hint else ''}") from None
-    except (AssertionError, ArithmeticError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
-        raise ToolError(f"{type(error).__name__}: {error}") from None
+    except (VibeServeError, *KNOWN) as error:
+        raise ToolError(message_of(error)) from None
+
+
+async def _apart(
+    limiter: anyio.CapacityLimiter, held: Workspace, tool: str, arguments: dict[str, Any]
+) -> dict[str, Any]:
+    """Run a tool in a process of its own, which is killed when the call is given up or takes longer than LONGEST_S."""
+    request = dumps({"workspace": str(held.root), "tool": tool, "arguments": arguments}).encode()
+    async with limiter:
+        try:
+            with anyio.fail_after(LONGEST_S):
+                done = await anyio.run_process(
+                    [sys.executable, "-m", "vibeserve.mcp.worker"], input=request, stderr=None, check=False
+                )
+        except TimeoutError:
+            raise ToolError(
+                f"{tool} took longer than {LONGEST_S} s and was ended: smaller inputs, or the command line"
+            ) from None
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        raise ToolError(f"the process of {tool} ended without an answer, code {done.returncode}") from None
+    if "error" in answer:
+        raise ToolError(answer["error"])
+    found: dict[str, Any] = answer["result"]
+    return found
 
 
 def _knowledge_tools(server: MCPServer[Any], call: Callable[..., Any]) -> None:
@@ -101,6 +128,8 @@ def _knowledge_tools(server: MCPServer[Any], call: Callable[..., Any]) -> None:
 
 
 def _kernel_tools(server: MCPServer[Any], call: Callable[..., Any], held: Workspace) -> None:
+    processes = anyio.CapacityLimiter(_LONG)
+
     @server.tool(
         description="Lint kernel files: what the language version refuses, what is slow. Use it after every edit of a kernel."
     )
@@ -132,7 +161,16 @@ def _kernel_tools(server: MCPServer[Any], call: Callable[..., Any], held: Worksp
         cursor: Cursor = 0,
     ) -> dict[str, Any]:
         await context.report_progress(0, 1, "simulating")
-        found: dict[str, Any] = await call(tools.simulate, held, file, kernel, inputs, target, lnc, timing, cursor)
+        arguments = {
+            "file": file,
+            "kernel": kernel,
+            "inputs": inputs,
+            "target": target,
+            "lnc": lnc,
+            "timing": timing,
+            "cursor": cursor,
+        }
+        found = await _apart(processes, held, "simulate", arguments)
         await context.report_progress(1, 1, "done")
         return found
 
@@ -216,9 +254,10 @@ def _resources(server: MCPServer[Any], held: Workspace) -> None:
 
 
 def _progress(context: Context) -> Callable[[int, int, str], None]:
-    """What a worker thread calls to report how far it is."""
+    """What a worker thread calls to report how far it is; it raises, and so ends the thread, once the call is given up."""
 
     def report(done: int, total: int, message: str) -> None:
+        anyio.from_thread.check_cancelled()
         anyio.from_thread.run(context.report_progress, done, total, message)
 
     return report
