@@ -14,7 +14,7 @@ import pytest
 from tests.nki import test_calls as calls
 from tests.nki.test_rejections import TABLE, run
 
-from vibeserve.nki import KernelError, rules
+from vibeserve.nki import KernelError, rules, shapes, views
 from vibeserve.nki.instruction import REGISTRY, entries
 from vibeserve.nki.special import _MODULES
 
@@ -134,7 +134,30 @@ def test_each_refusal_in_the_rules_has_a_row(monkeypatch: pytest.MonkeyPatch) ->
         for row in rows:
             refusal(row)
     missing = [f"{file}:{line}" for file, line in sorted(written - reached)]
-    assert not missing, missing
+    assert not missing, "\n".join(missing)
+
+
+def test_each_refusal_of_a_view_has_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = {
+        (Path(module.__file__ or "").name, node.lineno)
+        for module in (views, shapes)
+        for node in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "fail" and "NKI-PRECISE-FP" not in ast.unparse(node)
+    }
+    reached = set()
+    fail = views.fail
+
+    def noted(*args: Any, **options: Any) -> Any:
+        frame = inspect.stack(0)[1]
+        reached.add((Path(frame.filename).name, frame.positions.lineno if frame.positions else frame.lineno))
+        fail(*args, **options)
+
+    for module in (views, shapes):
+        monkeypatch.setattr(module, "fail", noted)
+    for row in TABLE["language"] + TABLE["views"] + TABLE["dma_copy"] + TABLE["dma_transpose"]:
+        refusal(row)
+    missing = [f"{file}:{line}" for file, line in sorted(written - reached)]
+    assert not missing, "\n".join(missing)
 
 
 @pytest.mark.parametrize("name", sorted(DOCUMENTED))

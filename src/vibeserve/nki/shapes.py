@@ -16,7 +16,9 @@ def reshape(tensor: NkiTensor, shape: tuple[int, ...]) -> NkiTensor:
     if -1 in shape:
         known = -math.prod(shape)
         if shape.count(-1) > 1 or known <= 0 or tensor.size % known:
-            fail(tensor, f"reshape to {shape}", code="V5-RESHAPE")
+            fail(
+                tensor, f"reshape to {shape}", code="V5-RESHAPE", rule="one -1, and the rest divides the element count"
+            )
         shape = tuple(tensor.size // known if size == -1 else size for size in shape)
     if math.prod(shape) != tensor.size or not shape or min(shape) < 1:
         fail(
@@ -90,7 +92,12 @@ def reshape_dim(tensor: NkiTensor, dim: int, shape: Any) -> NkiTensor:
     if sizes.count(-1) == 1:
         known = -math.prod(sizes)
         if known == 0 or size % known:
-            fail(tensor, f"dimension {dim} of size {size} split into {tuple(sizes)}", code="V5-RESHAPE")
+            fail(
+                tensor,
+                f"dimension {dim} of size {size} split into {tuple(sizes)}",
+                code="V5-RESHAPE",
+                rule="the rest divides it",
+            )
         sizes = [size // known if part == -1 else part for part in sizes]
     if math.prod(sizes) != size or min(sizes, default=0) < 1:
         fail(
@@ -114,7 +121,7 @@ def flatten_dims(tensor: NkiTensor, start_dim: int, end_dim: int) -> NkiTensor:
     """See `NkiTensor.flatten_dims`."""
     first, last = _dim(tensor, start_dim), _dim(tensor, end_dim)
     if first > last:
-        fail(tensor, f"flatten of dimensions {start_dim} to {end_dim}")
+        fail(tensor, f"flatten of dimensions {start_dim} to {end_dim}", rule="the first is not after the last")
     if first == 0 and last > 0 and (tensor.buffer.on_chip or tensor.rows is not None):
         fail(tensor, "the partition dimension merged", code="S-PCONT", rule="on chip dimension 0 stays as it is")
     merged = math.prod(tensor.shape[first : last + 1])
@@ -156,7 +163,12 @@ def expand_dim(tensor: NkiTensor, dim: int) -> NkiTensor:
     """See `NkiTensor.expand_dim`."""
     dim = _dim(tensor, dim, extra=1)
     if dim == 0 and tensor.buffer.on_chip:
-        fail(tensor, "a dimension in front of the partition dimension", code="S-PCONT")
+        fail(
+            tensor,
+            "a dimension in front of the partition dimension",
+            code="S-PCONT",
+            rule="on chip partitions are dimension 0",
+        )
     stride = tensor.strides[dim] * tensor.shape[dim] if dim < len(tensor.shape) else 1
     shape = (*tensor.shape[:dim], 1, *tensor.shape[dim:])
     return tensor._view(shape, (*tensor.strides[:dim], stride, *tensor.strides[dim:]), tensor.offset)
@@ -168,7 +180,7 @@ def squeeze_dim(tensor: NkiTensor, dim: int) -> NkiTensor:
     if tensor.shape[dim] != 1:
         fail(tensor, f"squeeze of dimension {dim} of size {tensor.shape[dim]}", rule="only a size-1 dimension goes")
     if dim == 0 and tensor.buffer.on_chip:
-        fail(tensor, "the partition dimension dropped", code="S-PCONT")
+        fail(tensor, "the partition dimension dropped", code="S-PCONT", rule="on chip partitions are dimension 0")
     shape = tensor.shape[:dim] + tensor.shape[dim + 1 :]
     strides = tensor.strides[:dim] + tensor.strides[dim + 1 :]
     return tensor._view(shape or (1,), strides or (1,), tensor.offset)
@@ -185,7 +197,12 @@ def rearrange(tensor: NkiTensor, source: Any, target: Any, fixed: Any = None) ->
     sizes = dict(fixed or {})
     groups = [group if isinstance(group, tuple | list) else (group,) for group in source]
     if len(groups) != len(tensor.shape):
-        fail(tensor, f"rearrange from {source!r}: {len(groups)} dimensions named", code="S-RANK")
+        fail(
+            tensor,
+            f"rearrange from {source!r}: {len(groups)} dimensions named",
+            code="S-RANK",
+            rule=f"the tensor has {tensor.ndim}",
+        )
     result = tensor
     names: list[str] = []
     for dim in range(len(groups) - 1, -1, -1):

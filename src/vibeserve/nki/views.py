@@ -76,7 +76,7 @@ def index(tensor: NkiTensor, key: Any) -> NkiTensor:
             continue
         indexed = (tensor.rows is not None and dim == 0) or (tensor.lanes is not None and dim > 0)
         if indexed and not _is_full(item, size):
-            fail(tensor, f"slicing dimension {dim}, which an index tensor moves")
+            fail(tensor, f"slicing dimension {dim}, which an index tensor moves", rule="it stays whole")
         if isinstance(item, slice):
             start, count, step = _slice_of(tensor, dim, size, item)
             if on_chip and dim == 0 and step != 1:
@@ -164,10 +164,10 @@ def _expand(tensor: NkiTensor, key: Any) -> list[Any]:
     if any(item is Ellipsis for item in key):
         at = next(i for i, item in enumerate(key) if item is Ellipsis)
         if any(item is Ellipsis for item in key[at + 1 :]):
-            fail(tensor, "two '...' in one index")
+            fail(tensor, "two '...' in one index", rule="one at most")
         key = (*key[:at], *([None] * (rank - len(key) + 1)), *key[at + 1 :])
     if len(key) > rank:
-        fail(tensor, f"{len(key)} indexes for a tensor of rank {rank}", code="S-RANK")
+        fail(tensor, f"{len(key)} indexes for a tensor of rank {rank}", code="S-RANK", rule=f"at most {rank}")
     return list(key)
 
 
@@ -222,7 +222,12 @@ def _out_of_range(tensor: NkiTensor, dim: int, what: Any, size: int) -> NoReturn
 def _dim(tensor: NkiTensor, dim: int, extra: int = 0) -> int:
     rank = len(tensor.shape) + extra
     if not -rank <= dim < rank:
-        fail(tensor, f"dimension {dim} of a tensor of rank {len(tensor.shape)}", code="S-RANK")
+        fail(
+            tensor,
+            f"dimension {dim} of a tensor of rank {len(tensor.shape)}",
+            code="S-RANK",
+            rule=f"-{rank} to {rank - 1}",
+        )
     return dim % rank
 
 
@@ -244,7 +249,7 @@ def select(tensor: NkiTensor, dim: int, which: Any) -> NkiTensor:
         if tensor.moves or tensor.rows is not None:
             fail(tensor, "a second run-time select", rule="a view moves at run time in one dimension")
         if tensor.buffer.on_chip and dim == 0:
-            fail(tensor, "a run-time select of the partition dimension", code="S-PCONT")
+            fail(tensor, "a run-time select of the partition dimension", code="S-PCONT", rule="free dimensions, or HBM")
         if is_tensor(which) and which.size != 1:
             fail(which, "a run-time index of more than one element", fix="a (1, 1) SBUF tensor")
         new = tensor._view(shape, strides, tensor.offset)
@@ -254,7 +259,7 @@ def select(tensor: NkiTensor, dim: int, which: Any) -> NkiTensor:
     if not 0 <= position < size:
         _out_of_range(tensor, dim, position, size)
     if tensor.rows is not None and dim == 0:
-        fail(tensor, "a select of the dimension that an index tensor moves")
+        fail(tensor, "a select of the dimension that an index tensor moves", rule="it stays whole")
     if tensor.buffer.on_chip and dim == 0 and len(shape) >= 1:
         return index(tensor, position)
     if not shape:
@@ -296,7 +301,12 @@ def access_pattern(
     strides = tuple(pair[0] for pair in pairs)
     base, rest = divmod(tensor.offset * old_size, new_size)
     if rest:
-        fail(tensor, f"the view starts inside an element of {new_dtype}", code="S-AP")
+        fail(
+            tensor,
+            f"the view starts inside an element of {new_dtype}",
+            code="S-AP",
+            rule="views start at whole elements",
+        )
     new = tensor._view(shape, strides, base + (0 if offset is None else _static(tensor, offset)), dtype=new_dtype)
     new.moves, new.rows, new.lanes = tensor.moves, None, None
     if scalar_offset is not None and vector_offset is not None:
@@ -375,13 +385,15 @@ def _pairs(tensor: NkiTensor, pattern: Any) -> list[list[int]]:
     except (TypeError, ValueError):
         fail(tensor, f"access pattern {pattern!r}", code="S-AP", rule="a list of [stride, count] pairs")
     if not pairs:
-        fail(tensor, "an empty access pattern", code="S-AP")
+        fail(tensor, "an empty access pattern", code="S-AP", rule="at least one [stride, count] pair")
     return pairs
 
 
 def _check_pattern(tensor: NkiTensor, new: NkiTensor) -> None:
     if min(new.shape) < 1:
-        fail(tensor, f"access pattern {new.get_pattern()} with a count below 1", code="S-AP")
+        fail(
+            tensor, f"access pattern {new.get_pattern()} with a count below 1", code="S-AP", rule="counts are positive"
+        )
     if len(new.shape) > MAX_RANK and tensor.buffer.on_chip:
         fail(tensor, f"access pattern of rank {len(new.shape)}", code="S-RANK", rule=f"at most {MAX_RANK} dimensions")
     if tensor.buffer.on_chip:
