@@ -1,10 +1,11 @@
 """Fit the timing model's unsure constants to the public measurements, half of them held out.
 
-python -m benchmarks.fit [--seed N] [--all]
+python -m benchmarks.fit [--seed N] [--all] [--leave-one-out] [--cases WORD ...]
 
 Only constants marked inferred or guess may move, each by a factor with a prior around what the data files say, so that one
 measurement does not decide; none belongs to a kernel. The cases of each generation are split in two by a seed: the
-constants are fitted on one half, and the errors of both are printed. `--all` fits on every case, which is how a value comes
+constants are fitted on one half, and the errors of both are printed. `--leave-one-out` fits on all of a generation's cases
+but one, for each in turn, and prints the error of the one left out. `--all` fits on every case, which is how a value comes
 into a data file (by hand, with its mark).
 """
 
@@ -27,6 +28,7 @@ PRIOR = 0.0004  # what one width costs, in squared relative error
 ENGINES = 0.3  # what the squared error of an engine's busy time counts beside the latency's
 LEAST_EFFECT = 0.003
 PASSES = 2
+GENERATIONS = (("trn1", 2), ("trn2", 3))
 
 
 @dataclass
@@ -124,6 +126,23 @@ def fitted(found: Sequence[Recorded], params: Any) -> Any:
     return params
 
 
+def leave_one_out(cases: Sequence[Case]) -> tuple[list[float], list[float]]:
+    """(errors as the data files are, errors by constants fitted without the case) of each; printed as they come."""
+    from vibeserve.nki.timing.params import load
+
+    before: list[float] = []
+    after: list[float] = []
+    for target, generation in GENERATIONS:
+        found = [recorded(case) for case in cases if case.target == target]
+        params = load(generation)
+        for left in found if len(found) > 1 else ():
+            made = fitted([one for one in found if one is not left], params)
+            before.append(left.error(params))
+            after.append(left.error(made))
+            print(f"{target} left out {left.case.name:48} {before[-1]:+7.1%} -> {after[-1]:+7.1%}", flush=True)
+    return before, after
+
+
 def mean(errors: Sequence[float]) -> str:
     """Mean absolute error as text."""
     return f"{sum(map(abs, errors)) / len(errors):.1%}" if errors else "-"
@@ -137,12 +156,20 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the split")
     parser.add_argument("--target", choices=("trn1", "trn2"), help="this one alone")
     parser.add_argument("--all", action="store_true", help="fit on every case, hold none out")
+    parser.add_argument("--leave-one-out", action="store_true", help="each case by constants fitted on the others")
+    parser.add_argument(
+        "--cases", nargs="+", default=[""], metavar="WORD", help="those with one of these in their names"
+    )
     options = parser.parse_args()
-    chosen, held = (list(CASES), []) if options.all else halves(CASES, options.seed)
+    cases = [case for case in CASES if options.target in (None, case.target)]
+    cases = [case for case in cases if any(word in case.name for word in options.cases)]
+    if options.leave_one_out:
+        before, after_ = leave_one_out(cases)
+        print(f"mean absolute error of {len(after_)} cases, each left out: {mean(before)} -> {mean(after_)}")
+        return 0
+    chosen, held = (cases, []) if options.all else halves(cases, options.seed)
     sums: dict[str, list[float]] = {"fit before": [], "fit after": [], "held before": [], "held after": []}
-    for target, generation in (("trn1", 2), ("trn2", 3)):
-        if options.target not in (None, target):
-            continue
+    for target, generation in GENERATIONS:
         here = [recorded(case) for case in chosen if case.target == target]
         there = [recorded(case) for case in held if case.target == target]
         params = load(generation)

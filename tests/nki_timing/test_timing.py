@@ -223,19 +223,17 @@ def test_vector_and_scalar_take_turns_at_a_psum_bank(same, waits):
 
 def test_tiles_of_psum_go_to_banks_and_rotate():
     banks = Banks(4, 2048)
-    assert [banks.take(n, 512) for n in range(4)] == [[]] * 4
-    assert [banks.places[n] for n in range(4)] == [((n, 512),) for n in range(4)]
-    assert banks.take(4, 1024) == []  # beside the first
-    assert banks.places[4] == ((0, 1024),)
-    assert banks.take(5, 3000) == []  # where no bank is free, pieces of several
-    assert sum(size for _, size in banks.places[5]) == 3000
-    for n in range(4):
-        banks.release(n, (n,))
-    banks.release(4, (40,))
-    banks.release(5, (50,))
-    assert banks.room == [2048] * 4
-    assert set(banks.take(6, 8192)) == {0, 1, 2, 3, 40, 50}
+    for storage, size in ((0, 512), (1, 512), (2, 512), (3, 512), (4, 1024), (5, 3000)):
+        banks.take(storage, size)
+    assert [banks.places[n] for n in range(5)] == [*(((n, 512),) for n in range(4)), ((0, 1024),)]
+    assert sum(size for _, size in banks.places[5]) == 3000  # where no bank is free, pieces of several
+    for storage in (2, 0, 1, 3, 4, 5):
+        banks.release(storage)
+    assert (banks.room, banks.tiles) == ([2048] * 4, [0] * 4)
+    banks.take(6, 8192)
     assert banks.room == [0] * 4
+    banks.take(7, 2048)
+    assert banks.places[7] == ()  # PSUM is full: capacity is checked elsewhere
 
 
 @pytest.mark.parametrize("mode", ["program", "list"])

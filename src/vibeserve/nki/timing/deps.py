@@ -93,7 +93,8 @@ class Dependencies:
         self.deps: list[list[int]] = []
         self.orders: dict[int, list[int]] = {}
         cores, count = set(recorder.cores), target.psum_per_partition // target.psum_bank
-        self.sbuf = {core: Pool(target.sbuf_usable_per_partition) for core in cores}
+        sizes = {"sbuf": target.sbuf_usable_per_partition, "psum": target.psum_per_partition}
+        self.pools = {(core, region): Pool(size) for core in cores for region, size in sizes.items()}
         self.banks = {core: Banks(count, target.psum_bank) for core in cores}
         self.places: dict[int, Any] = {}  # Places, or the only place so far: (cell, plan, operand, storage, offset)
         self.cells: dict[tuple[int, int, int], Cell] = {}
@@ -190,12 +191,13 @@ class Dependencies:
 
     def _place(self, storage: int, tile: Tile) -> Sequence[int]:
         """Give a tile its memory; returns who used that last."""
-        if tile.region == "sbuf":
-            return () if tile.fixed else self.sbuf[tile.core].take(tile.bytes)
-        if not tile.fixed:
-            return self.banks[tile.core].take(storage, tile.bytes)
-        self.banks[tile.core].fix(storage, tile.life[6][1], tile.bytes)
-        return ()
+        if tile.region == "psum":
+            banks = self.banks[tile.core]
+            if tile.fixed:
+                banks.fix(storage, tile.life[6][1], tile.bytes)
+            else:
+                banks.take(storage, tile.bytes)
+        return () if tile.fixed else self.pools[tile.core, tile.region].take(tile.bytes)
 
     def _box(self, plan: Plan, at: int, storage: int, offset: int) -> Box:
         extent = plan.shapes[at]
@@ -219,10 +221,9 @@ class Dependencies:
                 users = (cell.writer, *cell.readers.values()) if cell.writer >= 0 else tuple(cell.readers.values())
             else:
                 users = self._users(places.cells)
-            if tile.region == "sbuf":
-                self.sbuf[tile.core].release(tile.life[2], users)
-            else:
-                self.banks[tile.core].release(storage, users)
+            self.pools[tile.core, tile.region].release(tile.bytes, users)
+            if tile.region == "psum":
+                self.banks[tile.core].release(storage)
 
     def _users(self, cells: Sequence[Cell]) -> tuple[int, ...]:
         """Who used a tile last: for a compute engine its last instruction, of transfers all."""

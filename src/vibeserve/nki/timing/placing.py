@@ -1,6 +1,8 @@
-"""Where tiles go: SBUF as bytes that have been free the longest, PSUM by banks.
+"""Where tiles go: each memory as bytes that have been free the longest, and the banks that tiles of PSUM lie in.
 
-Both hand out what was released first, so memory rotates, and tell who used it last: a new tile waits for those.
+Memory rotates: what was released first is handed out first, and a new tile waits for those who used it last. A bank is
+taken for what is in it at the same time alone: tiles are not made to wait because small ones have broken a bank up, which
+a compiler would arrange otherwise.
 """
 
 from __future__ import annotations
@@ -38,57 +40,45 @@ class Pool:
 
 
 class Banks:
-    """PSUM: a tile goes into one bank where it fits, that whose memory was released first; of banks that nobody used yet
-    into the one with the fewest tiles. A larger one goes on in the next. `places` are the pieces of each tile by storage."""
+    """The banks of PSUM. A tile goes into the one with the fewest tiles, of equal ones that which was left first; a tile of
+    several banks goes on in the next. `places` are the pieces of each tile by storage."""
 
     def __init__(self, count: int, size: int):
         self.size = size
-        self.free: list[deque[tuple[int, Users, int]]] = [deque([(size, (), -1)]) for _ in range(count)]
         self.room = [size] * count
         self.tiles = [0] * count
-        self.released = 0
+        self.left = [-1] * count
+        self.releases = 0
         self.places: dict[int, Pieces] = {}
 
-    def take(self, storage: int, size: int) -> list[int]:
-        """Take `size` bytes, or what there is; returns who used them last."""
-        waits: list[int] = []
+    def take(self, storage: int, size: int) -> None:
+        """Find a place for a tile of `size` bytes of a partition (in part, where PSUM is full)."""
         pieces = []
         while size > 0 and any(self.room):
             want = min(size, self.size)
             fits = [bank for bank, room in enumerate(self.room) if room >= want]
             if not fits:
                 fits = [bank for bank, room in enumerate(self.room) if room]
-            bank = min(fits, key=lambda bank: (self.free[bank][0][2], self.tiles[bank], bank))
+            bank = min(fits, key=lambda bank: (self.tiles[bank], self.left[bank], bank))
             taken = min(want, self.room[bank])
             pieces.append((bank, taken))
-            self._cut(bank, taken, waits)
+            self.room[bank] -= taken
+            self.tiles[bank] += 1
             size -= taken
         self.places[storage] = tuple(pieces)
-        return waits
-
-    def _cut(self, bank: int, size: int, waits: list[int]) -> None:
-        self.room[bank] -= size
-        self.tiles[bank] += 1
-        free = self.free[bank]
-        while size > 0:
-            held, before, when = free.popleft()
-            waits.extend(before)
-            if held > size:
-                free.appendleft((held - size, before, when))
-            size -= held
 
     def fix(self, storage: int, address: int, size: int) -> None:
         """Note a tile that the kernel put at an address of its own."""
         first, last = address // self.size, (address + max(1, size) - 1) // self.size
         self.places[storage] = tuple((bank, self.size) for bank in range(first, last + 1))
 
-    def release(self, storage: int, users: Users) -> None:
+    def release(self, storage: int) -> None:
         """Give a tile's bytes back."""
-        self.released += 1
+        self.releases += 1
         for bank, size in self.places[storage]:
-            self.free[bank].append((size, users, self.released))
             self.room[bank] += size
             self.tiles[bank] -= 1
+            self.left[bank] = self.releases
 
 
 def banks_of(pieces: Pieces, low: int, high: int) -> Sequence[int]:
