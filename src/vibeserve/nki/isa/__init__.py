@@ -2,6 +2,8 @@
 
 # ruff: noqa: F401 (what is imported here is the module)
 
+from types import ModuleType as _Module
+
 from vibeserve.nki.errors import NkiValidationError
 from vibeserve.nki.instruction import NkiInstruction
 from vibeserve.nki.isa.activation import activate2, activation, activation_reduce, exponential
@@ -68,7 +70,7 @@ from vibeserve.nki.isa.selection import (
 )
 from vibeserve.nki.registers import VirtualRegister
 
-__all__ = [name for name in dir() if not name.startswith("_")]
+__all__ = [name for name, value in list(vars().items()) if name[0] != "_" and not isinstance(value, _Module)]
 
 
 def __getattr__(name: str) -> object:
