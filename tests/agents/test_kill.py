@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import subprocess
@@ -20,6 +21,7 @@ from vibeserve.agents import confine
 from vibeserve.base.processes import GROUP_MARK
 from vibeserve.search.context import group_of
 from vibeserve.search.store import RunView
+from vibeserve.search.store.runstore import NotBegunError
 
 pytestmark = pytest.mark.skipif(confine.here() is None, reason="not run: bubblewrap does not run here")
 ROOT = Path(__file__).parents[2]
@@ -29,13 +31,24 @@ CHILD = """
 import sys
 from pathlib import Path
 from tests.agents.conftest import AgentRun
+from tests.agents.test_kill import begun
 from vibeserve.search.start import begin, go_on
 folder, agent, parallel = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 run = AgentRun(folder, agent, parallel=parallel)
-known = sorted(path.parent for path in (folder / "runs").glob("*/run.db"))
+known = begun(folder / "runs")
 directory = known[0] if known else begin(run.request, folder / "runs", run.outside())
 print(go_on(directory, run.outside())["state"])
 """
+
+
+def begun(runs: Path) -> list[Path]:
+    """The runs that hold their first row: one that was killed before it cannot be resumed, and says so."""
+    found = []
+    for path in sorted(runs.glob("*/run.db")):
+        with contextlib.suppress(NotBegunError), RunView(path.parent) as view:
+            view.run()
+            found.append(path.parent)
+    return found
 
 
 def start(folder: Path, agent: str, parallel: int) -> subprocess.Popen[str]:
@@ -96,7 +109,7 @@ def kill_and_resume(folder: Path, agent: str, kills: int, draw: random.Random, p
     process = start(folder / "broken", agent, parallel)
     out, err = process.communicate(timeout=120)
     assert out.strip() == "finished", err[-3000:]
-    directory = next(path.parent for path in (folder / "broken" / "runs").glob("*/run.db"))
+    (directory,) = begun(folder / "broken" / "runs")
     assert killed > 0
     assert facts(directory) == expected
     with RunView(directory) as view:

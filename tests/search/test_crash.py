@@ -15,6 +15,7 @@ import pytest
 from vibeserve.base.errors import InputError, InterruptedRunError, MissingError
 from vibeserve.base.jsonio import plain
 from vibeserve.search.scripted import Behaviour
+from vibeserve.search.start import go_on
 from vibeserve.search.store import RunView
 
 PROPOSALS = [{"techniques": ["batching"]}, {"techniques": ["cache"]}, {"techniques": ["late"], "parent": "c1"}]
@@ -139,7 +140,11 @@ def test_killed_for_real_at_every_write(scenario: Any) -> None:
 def test_killed_while_it_begins(scenario: Any) -> None:
     run = scenario(BEHAVIOURS, PROPOSALS)
     with pytest.raises(Killed):
-        run.begin(hook=At(1))
+        run.begin(hook=At(3))  # the store is made, its first row is not written
+    (half,) = (run.folder / "runs").iterdir()
+    with pytest.raises(InputError, match="it was ended before it began") as caught:
+        go_on(half, run.outside())
+    assert "begin again" in caught.value.hint
     run.begin()
     assert run.go_on()["state"] == "finished"
 

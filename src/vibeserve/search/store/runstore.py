@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from vibeserve.base.errors import InputError
 from vibeserve.base.jsonio import dumps
 from vibeserve.search.store.calls import CallReader, CallWriter
 from vibeserve.search.store.columns import from_row as _from_row
@@ -37,6 +38,10 @@ _TABLES: dict[type, str] = {
 }
 
 
+class NotBegunError(InputError, LookupError):
+    """A store without a run: its process was ended between making the store and writing the first row."""
+
+
 class RunView(CallReader):
     """A run as it stands, read from its store; it never writes and never waits for the writer."""
 
@@ -59,10 +64,13 @@ class RunView(CallReader):
         return [_from_row(cls, row) for row in self._db.connection.execute(query, arguments)]
 
     def run(self) -> RunRow:
-        """The run's own row. Raises LookupError for a store whose run was never begun."""
+        """The run's own row. Raises NotBegunError for a store whose run was never begun."""
         row = self._db.connection.execute("SELECT * FROM run").fetchone()
         if row is None:
-            raise LookupError(f"{self.directory} holds no run yet")
+            raise NotBegunError(
+                f"{self.directory} holds no run: it was ended before it began",
+                hint="nothing was measured in it: begin again with 'vibeserve optimize'",
+            )
         return _from_row(RunRow, row)
 
     def hypotheses(self) -> list[HypothesisRow]:
