@@ -292,7 +292,7 @@ def script_settings(text: str) -> dict[str, str]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return {}
-    return {name: value for _, name, value in environment_settings(tree) if value is not None}
+    return {name: value for _, name, value in environment_settings(ast.walk(tree)) if value is not None}
 
 
 HEADER = """import os

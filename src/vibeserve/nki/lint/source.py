@@ -100,6 +100,20 @@ class Source:
         ]
 
     @cached_property
+    def _loads(self) -> dict[str, list[ast.Name]]:
+        found: dict[str, list[ast.Name]] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                found.setdefault(node.id, []).append(node)
+        return found
+
+    def uses(self, name: str, function: FunctionNode) -> list[ast.Name]:
+        """Where a function (and what is defined in it) reads a name, in the order of the text."""
+        last = function.end_lineno or function.lineno
+        found = [node for node in self._loads.get(name, ()) if function.lineno <= node.lineno <= last]
+        return sorted(found, key=lambda node: (node.lineno, node.col_offset))
+
+    @cached_property
     def aliases(self) -> dict[str, str]:
         """What each imported local name stands for; both namespaces are spelled `nki.…`."""
         found = {}

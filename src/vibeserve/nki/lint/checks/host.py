@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from vibeserve.nki.lint.rules import Hit, check
 from vibeserve.nki.lint.source import Source
@@ -63,7 +63,7 @@ def late_environment(source: Source) -> Iterator[Hit]:
     """`os.environ["NEURON_RT_…"] = …` (or setdefault, update, putenv) below the first neuron import of the module."""
     first = _first_import(source, "torch_xla", "torch_neuronx", "neuronxcc", "libneuronxla", "jax_neuronx")
     first_nki = min((line for line in (first, _first_import(source, "nki")) if line is not None), default=None)
-    for node, name, _ in environment_settings(source.tree):
+    for node, name, _ in environment_settings(source.nodes):
         line = first_nki if name.startswith("NKI_") else first
         if line is not None and getattr(node, "lineno", 0) > line and _EARLY.fullmatch(name) and name not in _LATER:
             yield Hit(node, name)
@@ -86,9 +86,9 @@ def _imported_names(node: ast.Import | ast.ImportFrom) -> list[str]:
     return [item.name for item in node.names] if isinstance(node, ast.Import) else [node.module or ""]
 
 
-def environment_settings(tree: ast.AST) -> Iterator[tuple[ast.AST, str, str | None]]:
-    """(node, variable, text) of each setting of the environment in a file; the text is None where it is computed."""
-    for node in ast.walk(tree):
+def environment_settings(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.AST, str, str | None]]:
+    """(node, variable, text) of each setting of the environment among nodes; the text is None where it is computed."""
+    for node in nodes:
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 if (
@@ -132,7 +132,7 @@ def _text(node: ast.expr) -> str | None:
 def target_mismatch(source: Source) -> Iterator[Hit]:
     """--target of NEURON_CC_FLAGS against NEURON_PLATFORM_TARGET_OVERRIDE."""
     found: dict[str, tuple[str, ast.AST]] = {}
-    for node, name, text in environment_settings(source.tree):
+    for node, name, text in environment_settings(source.nodes):
         if name == "NEURON_PLATFORM_TARGET_OVERRIDE" and text is not None:
             found[name] = (text, node)
         elif name == "NEURON_CC_FLAGS" and (match := re.search(r"--target[= ](\w+)", text or "")):

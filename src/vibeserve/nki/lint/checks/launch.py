@@ -44,7 +44,7 @@ def mixed_namespaces(source: Source) -> Iterator[Hit]:
 def launch_grid(source: Source) -> Iterator[Hit]:
     """`kernel[2](x)` in a file that sets another LNC."""
     said = set()
-    for _, name, text in environment_settings(source.tree):
+    for _, name, text in environment_settings(source.nodes):
         if name == "NEURON_CC_FLAGS" and (match := _LNC.search(text or "")):
             said.add(int(match.group(1)))
         elif name in _LNC_VARIABLES and text and text.isdigit():

@@ -178,7 +178,7 @@ def _lists(allowed: list[Any], engine: str) -> bool:
 def target_of(source: Source) -> str | None:
     """The generation (v2, v3, v4) that the file itself sets in its environment; None where it sets none, or several."""
     found = set()
-    for _, name, text in environment_settings(source.tree):
+    for _, name, text in environment_settings(source.nodes):
         if name == "NEURON_PLATFORM_TARGET_OVERRIDE" and text:
             found.add(_GENERATION.get(text))
         elif name == "NEURON_CC_FLAGS" and (match := _TARGET.search(text or "")):

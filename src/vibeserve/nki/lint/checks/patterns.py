@@ -91,11 +91,7 @@ def outer_buffer(source: Source) -> Iterator[Hit]:
     for (owner, _), tile in source.tiles.items():
         if owner is None or tile.buffer != "sbuf" or not source.in_kernel(tile.node):
             continue
-        uses = [
-            node
-            for node in ast.walk(owner)
-            if isinstance(node, ast.Name) and node.id == tile.name and isinstance(node.ctx, ast.Load)
-        ]
+        uses = source.uses(tile.name, owner)
         loop = _common_loop(source, tile, uses)
         if loop is None:
             continue

@@ -95,14 +95,9 @@ def read_unwritten(source: Source) -> Iterator[Hit]:
 
 def _first_read(source: Source, owner: FunctionNode, tile: Tile) -> ast.Name | None:
     """The first use of a tile, where that is as an operand that is read, and no loop around can have brought a write first."""
-    uses = [
-        node
-        for node in ast.walk(owner)
-        if isinstance(node, ast.Name) and node.id == tile.name and isinstance(node.ctx, ast.Load)
-    ]
+    uses = source.uses(tile.name, owner)
     if any(source.owner(node) is not owner for node in uses):
         return None  # a function within uses it too
-    uses.sort(key=lambda node: (node.lineno, node.col_offset))
     roles = [(node, _role(source, node)) for node in uses]
     roles = [(node, role) for node, role in roles if role != "shape"]
     if not roles or roles[0][1] != "read":
