@@ -399,12 +399,15 @@ def test_the_command(cli, tmp_path):
     ):  # fmt: skip
         assert key in found
     assert found["profile"] == "mine"
+    assert list(found["latency_s_by_schedule"]) == ["program", "list"]
+    assert found["latency_s_by_schedule"]["program"] == found["latency_s"]
     assert found["sbuf_peak_bytes_per_partition"] == 2 * 512 * 4
     code, out, _ = cli("profile", "bounds", "mine", "--json")
     assert code == 0
     code, out, _ = cli("nki", "simulate", where, *arguments)
     assert code == 0
     assert "not verified on hardware" in out
+    assert "roofline     memory-bound (ridge" in out
     assert cli("nki", "simulate", where, *arguments, "--schedule", "magic")[0] == 2
 
 

@@ -32,13 +32,20 @@ def lines_of_interest(run: Timed, most: int = 8) -> list[dict[str, Any]]:
     ]
 
 
-def bounds_s(run: Timed, found: dict[str, Any]) -> dict[str, float]:
-    """Least times: arithmetic at the peak of the cores used, and HBM bytes at the DMA engines' full rate."""
+def roofline(run: Timed, found: dict[str, Any]) -> dict[str, Any]:
+    """Where the kernel stands: least seconds for its matmuls at the peak of the cores used and for its HBM bytes at the DMA
+    engines' full rate, the intensity at which both are alike (FLOP/B), which of them binds, and its share of the latency."""
     bandwidth = run.lnc * run.params["dma.engines"] * run.params["dma.bytes_per_ns"] * 1e9
     bandwidth = min(bandwidth, run.params["machine.hbm_bytes_per_ns"] * 1e9)
+    peak = peak_flops_per_s(run)
+    compute, memory = found["flops"] / peak, (found["hbm_read_bytes"] + found["hbm_write_bytes"]) / bandwidth
+    least = max(compute, memory)
     return {
-        "compute": found["flops"] / peak_flops_per_s(run),
-        "memory": (found["hbm_read_bytes"] + found["hbm_write_bytes"]) / bandwidth,
+        "compute_s": compute,
+        "memory_s": memory,
+        "ridge": peak / bandwidth,
+        "bound": "compute" if compute > memory else "memory",
+        "share": least / found["latency_s"] if found["latency_s"] else None,
     }
 
 
@@ -87,15 +94,36 @@ def _spills(found: dict[str, Any]) -> list[str]:
     ]
 
 
+def _position(found: dict[str, Any]) -> list[str]:
+    place = found.get("roofline")
+    if place is None:
+        return []
+    reached = f", {place['share']:.0%} of the latency" if place["share"] is not None else ""
+    bound, ridge = place["bound"], place["ridge"]
+    compute, memory = (f"{place[name] * 1e6:,.1f} µs" for name in ("compute_s", "memory_s"))
+    return [
+        f"roofline     {bound}-bound (ridge {ridge:,.1f} FLOP/B): at least {compute} of matmuls, {memory} of HBM bytes{reached}"
+    ]
+
+
+def _schedules(found: dict[str, Any]) -> list[str]:
+    both = found.get("latency_s_by_schedule")
+    if both is None:
+        return []
+    return ["schedules    " + ", ".join(f"{mode} {latency * 1e6:,.1f} µs" for mode, latency in both.items())]
+
+
 def text(found: dict[str, Any]) -> list[str]:
     """The card as lines of text, from the document of `nki simulate --timing`."""
     share = found["mfu"]
     lines = [
         f"latency      {found['latency_s'] * 1e6:,.1f} µs (simulated; not verified on hardware; schedule: {found['schedule']})",
+        *_schedules(found),
         f"work         {found['flops']:,} FLOP of matmuls, {found['transpose_flops']:,} of transposes",
         f"HBM          {found['hbm_read_bytes']:,} B read, {found['hbm_write_bytes']:,} B written",
         *_spills(found),
         f"intensity    {found['intensity']:,.1f} FLOP/B" if found["intensity"] is not None else "intensity    –",
+        *_position(found),
         f"MFU          {share:.1%} of the bf16 peak of the cores used" if share is not None else "MFU          –",
         "engines      " + ", ".join(f"{name} {row['utilization']:.0%}" for name, row in found["engines"].items()),
         f"memory       SBUF {found['sbuf_peak_bytes_per_partition']:,} B a partition at most, PSUM {found['psum_peak_banks']} banks",
