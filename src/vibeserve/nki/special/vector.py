@@ -39,16 +39,18 @@ def memset_value(call: Call) -> None:
 def tensor_tensor_engine(call: Call) -> str:
     op = call.args["op"]
     if isinstance(op, Op) and op.name == "power":
-        if _psum(call):
-            call.fail(
-                "op=nl.power with a PSUM operand",
-                code="S-GPS-PSUM",
-                rule="power runs on gpsimd, which reaches SBUF only",
-            )
         return "gpsimd"
     integers = all(tensor.dtype.name in ("int32", "uint32") for tensor in call.tensors().values())
     bits = isinstance(op, Op) and is_bit(op)
     return "gpsimd" if integers and not bits and not _psum(call) else "vector"
+
+
+def power_in_sbuf(call: Call) -> None:
+    if call.args["op"].name == "power" and _psum(call):
+        call.fail(
+            "op=nl.power with a PSUM operand", code="S-GPS-PSUM", rule="power runs on gpsimd, which reaches SBUF only",
+            fix="copy it into SBUF first with nisa.tensor_copy",
+        )  # fmt: skip
 
 
 def bits_on_vector(call: Call) -> None:
