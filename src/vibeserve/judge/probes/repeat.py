@@ -54,6 +54,6 @@ def decode_s(answer: Answer) -> float | None:
     """Seconds from the first text to the last; None where there is no such span."""
     if answer.error or answer.first_s is None or answer.last_s is None:
         return None
-    if len([1 for _, text, _ in answer.arrivals if text]) < 2:
+    if len([text for _, text, _ in answer.arrivals if text]) < 2:
         return None
     return answer.last_s - answer.first_s
