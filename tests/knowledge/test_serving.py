@@ -60,3 +60,32 @@ def test_notes_are_found(words: str, wanted: str, cli) -> None:
 def test_the_skill_lists_every_note() -> None:
     text = (ROOT / "skills/serving-systems/SKILL.md").read_text(encoding="utf-8")
     assert all(f"`{path.stem}`" in text for path in NOTES)
+
+
+def test_paths_in_clones_are_resolved_and_what_is_missing_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vibeserve.knowledge.index import Index
+
+    monkeypatch.setenv("VIBESERVE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("SERVE_REPOS", raising=False)
+    index = Index.standard()
+    words = "where is the scheduler in vllm"
+    unset = knowledge.answer(words, index)
+    assert unset.results[0].id == "note/engines/vllm"
+    assert any("set SERVE_REPOS" in text for text in unset.warnings)
+    scheduler = tmp_path / "repos/vllm/vllm/v1/core/sched"
+    scheduler.mkdir(parents=True)
+    monkeypatch.setenv("SERVE_REPOS", str(tmp_path / "repos"))
+    found = knowledge.answer(words, index)
+    assert str(scheduler) in found.references
+    assert str(scheduler) in found.summary
+    [warning] = [text for text in found.warnings if "not in" in text]
+    assert "vllm/vllm/entrypoints/openai" in warning
+    assert "vllm/vllm/v1/core/sched," not in warning
+    assert knowledge.answer("nisa.nc_matmul", index).document()["references"]
+
+
+@pytest.mark.parametrize("path", [path for path in NOTES if path.parent.name == "engines"], ids=lambda path: path.stem)
+def test_engine_maps_cite_paths_of_clones(path: Path) -> None:
+    assert len(set(re.findall(r"\$SERVE_REPOS/[\w/.-]+", path.read_text(encoding="utf-8")))) >= 3

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vibeserve.knowledge import clones
 from vibeserve.knowledge.index import Found, Index
 
 _LONGEST = 600
+_SHORTEST = 120  # a summary of fewer characters goes on with the next paragraph, cut
 _REFERENCES = 5
 
 
@@ -38,10 +40,12 @@ def answer(question: str, index: Index, most: int = 8, kinds: Sequence[str] = ()
     """Search, and say what the best page says in short. Raises InputError for an empty question."""
     found = index.search(question, most, kinds)
     best = index.page(found[0].id) if found else None
-    summary = f"{_heading(best.kind, best.title)}. {_summary(best.body)}" if best is not None else ""
+    held = clones.resolve(best.body) if best is not None else clones.Resolved("")
+    summary = f"{_heading(best.kind, best.title)}. {_summary(held.text)}" if best is not None else ""
     warnings = [f"{_heading(item.kind, item.title)}: {text}" for item in found[:3] for text in item.warnings]
-    references = tuple(dict.fromkeys(item.place for item in found))[:_REFERENCES]
-    return Answer(question, summary, references, tuple(dict.fromkeys(warnings)), tuple(found))
+    references = (*dict.fromkeys(item.place for item in found),)[:_REFERENCES]
+    warned = tuple(dict.fromkeys([*held.warnings, *warnings]))
+    return Answer(question, summary, (*references, *held.found), warned, tuple(found))
 
 
 def _heading(kind: str, title: str) -> str:
@@ -57,7 +61,8 @@ def _summary(body: str) -> str:
         if text.startswith(("#", "|")):
             continue
         text = re.sub(r"```\w* ?|```", "`", text)
-        if chosen and sum(map(len, chosen)) + len(text) > _LONGEST:
+        written = sum(map(len, chosen))
+        if written > _SHORTEST and written + len(text) > _LONGEST:
             break
         chosen.append(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
     return " ".join(chosen)
