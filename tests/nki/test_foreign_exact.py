@@ -1,5 +1,7 @@
 """Values as another author would check them: rounding, saturation, activation functions, sums, scans, transposes."""
 
+# ruff: noqa: B007, B023, F401, F841, PLC3002, PLW2901, PT018, RUF034 (written as their authors write)
+
 from __future__ import annotations
 
 import math

@@ -1,5 +1,7 @@
 """Test harnesses as other people write them: element types as NumPy's, buffers as keys, signatures, sources, targets."""
 
+# ruff: noqa: B017, B018, E711, F401, PLW1510, PT018, UP032 (written as their authors write)
+
 from __future__ import annotations
 
 import collections

@@ -1,5 +1,7 @@
 """Kernels in the styles of many authors, each against NumPy."""
 
+# ruff: noqa: B007, F401, F841 (written as their authors write)
+
 from __future__ import annotations
 
 import math

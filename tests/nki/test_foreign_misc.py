@@ -1,5 +1,7 @@
 """Indexing, facts of tensors, arguments and rules in the styles of many authors."""
 
+# ruff: noqa: B023, E711, F401, PLR0124, PT018 (written as their authors write)
+
 from __future__ import annotations
 
 import enum
