@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from vibeserve.nki.targets import Target
 from vibeserve.nki.timing.ops import Box, Plan, Tile, box_of
 from vibeserve.nki.timing.placing import Banks, Pool
@@ -20,17 +22,14 @@ _MANY_CELLS = 64
 _FEW = 24  # places of a storage that are compared one by one
 
 
-class Cell:
+class Cell(msgspec.Struct, eq=False):
     """A place that is accessed: its last writer (-1: none), its readers since by stream, and the places that it shares
     bytes with as (other, whether this one covers it)."""
 
-    __slots__ = ("box", "others", "readers", "writer")
-
-    def __init__(self) -> None:
-        self.writer = -1
-        self.readers: dict[int, int] = {}
-        self.others: Sequence[tuple[Cell, bool]] = ()
-        self.box: Box | None = None
+    writer: int = -1
+    readers: dict[int, int] = {}  # one for each cell
+    others: Sequence[tuple[Cell, bool]] = ()
+    box: Box | None = None
 
 
 class Places:
