@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vibeserve.nki.timing.run import Timed, document, schedule, timed
+from vibeserve.nki.timing.run import Timed, document, timed
+from vibeserve.nki.timing.run import schedule as scheduled
 from vibeserve.nki.timing.schedule import LIST, PROGRAM
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def simulate_timed(
     from vibeserve.nki.timing.card import advice, lines_of_interest, roofline
 
     other = LIST if run.mode == PROGRAM else PROGRAM
-    latencies = {run.mode: run.latency_s, other: schedule(run.recorder, run.params, other).latency_ps * 1e-12}
+    latencies = {run.mode: run.latency_s, other: scheduled(run.recorder, run.params, other).latency_ps * 1e-12}
     found["latency_s_by_schedule"] = {mode: latencies[mode] for mode in (PROGRAM, LIST)}
     found["roofline"] = roofline(run, found)
     found["lines"] = lines_of_interest(run)
