@@ -621,7 +621,7 @@ def test_arrivals_are_poisson_or_come_in_bursts_at_the_same_rate(benchmark):
 
 
 async def _refuses_every_other(ask: Ask) -> None:
-    if ask.number % 2 == 0 or ask.number < 4:  # the first ones are warm-up
+    if ask.number % 2 == 0 or ask.number < 3:  # the first ones are warm-up
         await honest(ask)
         return
     ask.writer.write(b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 2\r\n\r\n{}")
@@ -645,7 +645,7 @@ def test_a_refusal_is_a_failure_unless_refusals_are_allowed(bench):
 
 
 async def _early_refusal_with_another_status(ask: Ask) -> None:
-    if ask.number < 4:
+    if ask.number < 3:
         await honest(ask)
         return
     ask.writer.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\n{}")

@@ -22,6 +22,8 @@ EDIT = SERVING / "qwen3-32b-code-edit"
 PLAIN = (
     "smollm2-135m-cpu-chat",
     "smollm2-135m-cpu-prefix-caching",
+    "smollm2-135m-cpu-chat-slo",
+    "smollm2-135m-cpu-long-context",
     "Llama-3-8B",
     "Llama-3-8B-trn2",
     "olmo-hybrid-prefix-caching",

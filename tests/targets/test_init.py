@@ -272,6 +272,7 @@ WITHOUT_EXAMPLE = {
     "acme/Qwen2.5-VL-7B-Instruct": ("p95 latency of describing images", "openai-chat", "p95_latency_s"),
     "acme/kokoro-2-90m": ("p50 latency", "openai-speech", "p50_latency_s"),
     "acme/cogvideox-5b": ("videos per minute", "openai-videos", "request_throughput"),
+    "acme/moshi-2": ("median time to the first audio of a voice assistant", "openai-realtime", "p50_ttft_s"),
 }
 
 
@@ -298,8 +299,25 @@ def test_without_an_example_the_contract_is_asked_about_and_then_written(here, m
 
 def test_a_contract_without_a_template_is_refused_with_the_way_on(here):
     with pytest.raises(MissingError, match="neither an example nor a template"):
-        write_bundle(propose("acme/moshi-2", "cpu", "p50 latency of a voice assistant"))
+        write_bundle(propose("acme/bge-reranker-m4", "cpu", "p50 latency of scores", api="http"))
     assert list((here / "examples" / "model-serving").iterdir()) == []
+
+
+def test_a_json_goal_gets_a_bundle_of_schemas(here):
+    proposal = propose(
+        "Qwen/Qwen3-8B", "H100", "p50 latency of JSON answers by schema, at most 200-token answers, 4 at once"
+    )
+    assert (proposal.source_name, proposal.inference.api) == ("Llama-3.1-8B-Instruct-MLX-8bit", "openai-chat")
+    write_bundle(proposal, known_hardware=("h100",))
+    bundle = read_bundle(proposal.path)
+    assert bundle.benchmark_args == ("--way", "whole", "--max-tokens", "200", "--concurrency", "4")
+    assert "mlx" not in (proposal.path / "reference" / "meta.json").read_text()
+    result = validate(proposal.path)
+    assert result.ok, [check for check in result.checks if check.ok is False]
+    first = propose("Qwen/Qwen3-8B", "cpu", "time to first token of JSON answers", slug="first")
+    write_bundle(first)
+    assert read_bundle(first.path).benchmark_args[:2] == ("--way", "stream")
+    assert validate(first.path).ok
 
 
 def test_numbers_are_renamed_where_a_contract_has_no_tokens(here):

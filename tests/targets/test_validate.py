@@ -115,6 +115,50 @@ def test_a_checker_that_passes_everything(copied):
     assert "alike" in found.detail
 
 
+WEAKENED = {
+    "a case is gone": ("accuracy_checker/checker.py", 'judge_equal("together-equals-alone", asked.alone, asked.together, report)', "pass", "together-equals-alone"),
+    "a flag is gone": ("accuracy_checker/checker.py", '"--num-fresh"', '"--fresh", dest="num_fresh"', "no num-fresh"),
+    "fewer fresh prompts": ("accuracy_checker/checker.py", "default=6, help", "default=1, help", "num-fresh is 1, 6 in the source"),
+    "a margin that fp32 does not need": ("bundle.toml", "near_tie_margin = 0.0", "near_tie_margin = 0.5", "near_tie_margin is 0.5"),
+    "a share below all": ("bundle.toml", "min_top1 = 1.0", "min_top1 = 0.9", "min_top1 is 0.9"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WEAKENED)
+def test_a_checker_that_is_weaker_than_its_source(copied, name):
+    file, old, new, words = WEAKENED[name]
+    _append("README.md", "\nStarted from the example\n`smollm2-135m-cpu-chat`.\n")(copied)
+    check = "checker not weaker than its source"
+    assert _verdicts(validate(copied, run_scripts=False))[check] is True
+    _edit(file, old, new)(copied)
+    found = next(c for c in validate(copied, run_scripts=False).checks if c.name == check)
+    assert found.ok is False
+    assert words in found.detail
+
+
+def test_a_contract_with_looser_bounds_is_weaker(copied):
+    image = packaged_bundles()["terrain-diffusion-cpu-image"]
+    shutil.copytree(image, copied / "image", ignore=shutil.ignore_patterns("model", "__pycache__"))
+    image = copied / "image"
+    _append("README.md", "\nStarted from the example `terrain-diffusion-cpu-image`.\n")(image)
+    check = "checker not weaker than its source"
+    assert _verdicts(validate(image, run_scripts=False))[check] is True
+    _edit("accuracy_checker/contract.py", "MIN_DISTANCE = 2.0, 2.0, 4.0", "MIN_DISTANCE = 9.0, 2.0, 4.0")(image)
+    _edit("bundle.toml", "[checker]\ntimeout_s = 1200\nargs = []", '[checker]\nargs = ["--num-cases", "2"]')(image)
+    found = next(c for c in validate(image, run_scripts=False).checks if c.name == check)
+    assert "MAX_DISTANCE is 9, 2 in the source" in found.detail
+    assert "num-cases is 2, 4 in the source" in found.detail
+
+
+def test_without_a_source_that_is_here_nothing_is_claimed(copied):
+    check = "checker not weaker than its source"
+    assert _verdicts(validate(copied, run_scripts=False))[check] is None
+    _append("README.md", "\nStarted from the example `somebody-elses`.\n")(copied)
+    found = next(c for c in validate(copied, run_scripts=False).checks if c.name == check)
+    assert found.ok is None
+    assert "somebody-elses" in found.detail
+
+
 def test_what_cannot_be_tried_says_not_run_and_does_not_pass(copied):
     _edit("bundle.toml", '"openai-chat"', '"openai-images"')(copied)
     verdicts = _verdicts(validate(copied))

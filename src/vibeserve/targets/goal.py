@@ -71,7 +71,9 @@ class Reading:
         shared = f", {self.shared_prefix_tokens} tokens of them shared" if self.shared_prefix_tokens else ""
         limit = f", to stay within {self.limit:g} s" if self.limit is not None else ""
         limit += f", with {self.bound}" if self.bound else ""
-        slo = [f"{n} at most {v:g} s" for n, v in (("ttft", self.slo_ttft_s), ("tpot", self.slo_tpot_s)) if v is not None]
+        slo = [
+            f"{n} at most {v:g} s" for n, v in (("ttft", self.slo_ttft_s), ("tpot", self.slo_tpot_s)) if v is not None
+        ]
         limit += f", SLO: {' and '.join(slo)}" if slo else ""
         return f"{self.metric}, {self.direction} is better{limit}; {load}, {prompt}{shared}, {output}"
 
@@ -197,7 +199,7 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
             rf"{_NUMBER}[- ]?(?:tokens? )?(?:input|prompt|context)[- ]tokens?",
             rf"{_NUMBER}[- ]?tokens?[- ](?:long )?{said}(?:prompts?|inputs?|contexts?|documents?|files?|articles?|reports?|e?-?mails?|transcripts?|papers?|books?|pages?|tickets?|questions?)",
             rf"{_NUMBER}\s*tokens? of (?:context|input|prompt)",
-            rf"(?:for|with|at|on|using) (\d+(?:\.\d+)?\s?k)[- ](?:long )?(?:prompts?|inputs?|contexts?)\b",
+            r"(?:for|with|at|on|using) (\d+(?:\.\d+)?\s?k)[- ](?:long )?(?:prompts?|inputs?|contexts?)\b",
             rf"(?:prompts?|inputs?|contexts?|documents?|files?)\s*(?:of|with|=|:|is|are|up to|around|\()?\s*(?:up to |about |around )?{_NUMBER}\s*tokens?",
             rf"{_NUMBER}[- ](?:token )?(?:long )?context",
         ],
@@ -216,9 +218,9 @@ def _limits(text: str) -> list[tuple[str, float]]:
         unit = hit.group(3).lower()
         seconds = float(hit.group(2)) * (60 if unit.startswith("min") else 1e-3 if unit.startswith("m") else 1)
         named = next((name for name, pattern in behind if pattern.match(text, hit.end())), None)
-        if named is not None:  # "500 ms TTFT", "40 ms per token"
-            found.append((named, seconds))
-        elif named := next((n for n, p in ahead if _names(p, text[: hit.start()])), None):  # "TTFT of 500 ms"
+        if named is not None or (
+            named := next((n for n, p in ahead if _names(p, text[: hit.start()])), None)
+        ):  # "500 ms TTFT", "40 ms per token"
             found.append((named, seconds))
         elif hit.group(1):
             found.append((_bounded(text[: hit.start()], text[hit.end() : hit.end() + 30], timed), seconds))
@@ -268,14 +270,18 @@ def _objective(text: str, limits: list[tuple[str, float]]) -> tuple[dict[str, An
         return None, notes
     verb = r"(?:maximi[sz]\w+|minimi[sz]\w+|optimi[sz]\w+|improv\w+|benchmark|measure|reduc\w+|lower|best|highest|lowest|headline|metric|cut|shorten|increase|raise|boost)"
     for place in re.finditer(verb, without_load, re.I):
-        near = [item for item in found if 0 <= item[0] // 100 - place.start() and item[0] // 100 - place.end() <= 40]
+        near = [item for item in found if item[0] // 100 - place.start() >= 0 and item[0] // 100 - place.end() <= 40]
         if near:
             return min(near, key=lambda item: item[0])[1], notes
     bounded = {name for name, _ in limits}
     free = [item for item in found if item[1]["name"] not in bounded]
     chosen = min(free or found, key=lambda item: item[0])[1]
     crowd = r"(most|max(imum)?|as many|how many) (concurrent |simultaneous |parallel )?(users|clients|streams|sessions)"
-    if chosen["name"] == "request_throughput" and bounded & {"ttft_s", "tpot_s", "itl_s"} and re.search(crowd, text, re.I):
+    if (
+        chosen["name"] == "request_throughput"
+        and bounded & {"ttft_s", "tpot_s", "itl_s"}
+        and re.search(crowd, text, re.I)
+    ):
         chosen = next(q for q in _quantities() if q["name"] == "goodput")
         notes.append("as many users as the limits allow is read as goodput: requests a second within them")
     others = {item[1]["name"] for item in found} - {chosen["name"]} - bounded

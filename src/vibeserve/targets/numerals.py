@@ -4,10 +4,28 @@ from __future__ import annotations
 
 import re
 
-_ONES = (
-    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
-).split()
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_ONES = [
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+]
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 _VALUES = {name: at + 1 for at, name in enumerate(_ONES)} | {name: 10 * (at + 2) for at, name in enumerate(_TENS)}
 _SCALES = {"hundred": 100, "thousand": 1000, "dozen": 12}
 _WORD = "|".join([*_VALUES, *_SCALES])

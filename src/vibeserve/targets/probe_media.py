@@ -72,11 +72,11 @@ def _chat(generator: random.Random, body: dict[str, Any]) -> tuple[str, bytes]:
 
 
 def _value(generator: random.Random, schema: dict[str, Any], said: list[str]) -> Any:
-    """A value by a plain schema: what is left open by chance, a string with a pattern is the first word of `said` that has it."""
+    """A value by a plain schema: the first word of `said` that fits where there is one, else by chance."""
     if "const" in schema:
         return schema["const"]
     if "enum" in schema:
-        return generator.choice(schema["enum"])
+        return next((choice for choice in schema["enum"] if choice in said), generator.choice(schema["enum"]))
     if "anyOf" in schema:
         return _value(generator, generator.choice(schema["anyOf"]), said)
     kind = schema.get("type", "string")
@@ -84,9 +84,11 @@ def _value(generator: random.Random, schema: dict[str, Any], said: list[str]) ->
         return {name: _value(generator, inner, said) for name, inner in schema.get("properties", {}).items()}
     if kind == "array":
         count = generator.randint(schema.get("minItems", 0), schema.get("maxItems", 3))
-        return [_value(generator, schema.get("items", {}), said) for _ in range(count)]
+        return [_value(generator, schema.get("items", {}), []) for _ in range(count)]
     if kind in ("integer", "number"):
-        return generator.randint(schema.get("minimum", 0), schema.get("maximum", 1000))
+        low, high = schema.get("minimum", 0), schema.get("maximum", 1000)
+        numbers = [int(word) for word in said if word.isdigit() and low <= int(word) <= high]
+        return numbers[0] if numbers else generator.randint(low, high)
     if kind == "string":
         fitting = [word for word in said if re.search(schema.get("pattern", ""), word)]
         return fitting[0] if fitting and "pattern" in schema else generator.choice(_WORDS.split())

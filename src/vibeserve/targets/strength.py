@@ -8,6 +8,7 @@ code is not seen here; the trial against a server that answers always alike is t
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,9 @@ def weaker(source: Path, copy: Path) -> list[str]:
         elif (have[name] < value and _AT_LEAST.search(name)) or (have[name] > value and _AT_MOST.search(name)):
             said.append(f"{name} is {have[name]:g}, {value:g} in the source")
     exact = _toml(copy).accuracy.dtypes == ["float32"]
-    for name in ("near_tie_margin", "min_top1") if exact else ():  # other arithmetic has near ties of its own: declared, and shown
+    for name in (
+        ("near_tie_margin", "min_top1") if exact else ()
+    ):  # other arithmetic has near ties of its own: declared, and shown
         mine_is, theirs_is = (getattr(_toml(folder).accuracy, name) for folder in (copy, source))
         if mine_is > theirs_is if name == "near_tie_margin" else mine_is < theirs_is:
             said.append(f"{name} is {mine_is:g}, {theirs_is:g} in the source")
@@ -99,7 +102,7 @@ def _bounds(bundle: Path) -> dict[str, float]:
         if script.is_file():
             found |= _numbers(script, found)
     arguments = _toml(bundle).checker.args
-    for flag, value in zip(arguments, arguments[1:], strict=False):
+    for flag, value in itertools.pairwise(arguments):
         name = flag.removeprefix("--")
         if flag.startswith("--") and name in found and re.fullmatch(r"-?\d+(\.\d+)?", value):
             found[name] = float(value)

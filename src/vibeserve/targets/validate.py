@@ -29,6 +29,7 @@ from vibeserve.targets.meta import read_meta
 from vibeserve.targets.objective import lines_to_add, metric_from_objective, missing_contents, stated_direction
 from vibeserve.targets.probe import constant, echo, probe_server, write_tokenizer
 from vibeserve.targets.probe_media import MEDIA_APIS, media_server, write_clips
+from vibeserve.targets.probe_realtime import realtime_server
 from vibeserve.targets.strength import source_of, weaker
 from vibeserve.targets.types import Metric
 
@@ -291,12 +292,15 @@ def _trial(subject: _Subject, name: str, *, varied: bool) -> Iterator[list[str]]
     api = subject.toml.serving.api
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         if generic:
-            if api not in MEDIA_APIS or importlib.util.find_spec("aiohttp") is None:
-                raise _NotRunError(f"there is no sample server for {api}" if api not in MEDIA_APIS else "needs aiohttp")
-            arguments = ["--url", stack.enter_context(media_server(varied=varied))]
+            known = (*MEDIA_APIS, "openai-realtime")
+            if api not in known or importlib.util.find_spec("aiohttp") is None:
+                raise _NotRunError(f"there is no sample server for {api}" if api not in known else "needs aiohttp")
+            serve = realtime_server if api == "openai-realtime" else media_server
+            arguments = ["--url", stack.enter_context(serve(varied=varied))]
             if _has_flag(help_text, "--audio-dir"):
                 write_clips(Path(folder) / "clips")
-                arguments += ["--audio-dir", str(Path(folder) / "clips"), "--clip-s", "0.5", "--way", "file"]
+                arguments += ["--audio-dir", str(Path(folder) / "clips"), "--clip-s", "0.5"]
+                arguments += ["--way", "file"] if _has_flag(help_text, "--way") else []
             small = {"--size": "64x64", "--steps": "1", "--side": "32", "--frames": "2"}
             for flag, value in small.items():
                 arguments += [flag, value] if _has_flag(help_text, flag) else []

@@ -22,6 +22,7 @@ import random
 import secrets
 import sys
 import threading
+import time
 import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -142,6 +143,17 @@ def prefix_prompts(seed: int, words: int) -> list[Prompt]:
         *chat,
         *(Prompt(f"prefix/raw-{name}", f"{shared}. The story of {name} begins", (), 20, True) for name in names[2:]),
     ]
+
+
+def long_prompt(seed: int, tokenizer: Any, tokens: int) -> Prompt:
+    """A prompt of about so many tokens that nobody has seen before."""
+    generator = random.Random(f"{seed}/long")
+    name, code = "".join(generator.sample(_SYLLABLES, 3)).capitalize(), generator.randrange(1000, 9999)
+    head, tail = f"Notes {code}:", f". The long story of {name} begins"
+    words = " ".join(generator.choice(_WORDS) for _ in range(tokens))
+    room = tokens - len(tokenizer(head + tail)["input_ids"])
+    body = tokenizer.decode(tokenizer(" " + words, add_special_tokens=False)["input_ids"][:room])
+    return Prompt("long", head + body + tail, (), 16, True)
 
 
 def suite(args: argparse.Namespace) -> list[Prompt]:
@@ -300,6 +312,9 @@ class Asked:
     lengths: list[tuple[Prompt, int, Answer]] = field(default_factory=list)
     stops: list[tuple[Prompt, str, bool, Answer]] = field(default_factory=list)
     seeded: list[Answer] = field(default_factory=list)
+    long: tuple[Prompt, Answer] | None = None
+    long_s: float = 0.0
+    beside: list[tuple[str, Answer]] = field(default_factory=list)
 
 
 def ask_all(wire: Wire, prompts: list[Prompt], seed: int) -> Asked:
@@ -334,6 +349,34 @@ def ask_all(wire: Wire, prompts: list[Prompt], seed: int) -> Asked:
     for sampling_seed in (seed % 10_000, seed % 10_000, *(seed % 10_000 + i for i in range(1, 5))):
         asked.seeded.append(wire.ask(tale, temperature=1.0, seed=sampling_seed, max_tokens=16))
     return asked
+
+
+def ask_long(wire: Wire, prompt: Prompt, prompts: list[Prompt], limit_s: float, asked: Asked) -> None:
+    """Ask the long prompt while two others keep asking short ones, without a pause, until it is answered or the time is up."""
+    short = [p for p in prompts if p.fresh and not p.name.startswith("prefix/")]
+    done = threading.Event()
+    beside: list[tuple[str, Answer]] = []
+
+    def keep_asking(offset: int) -> Answer:
+        at, answer = offset, Answer()
+        while not done.is_set():
+            answer = wire.ask(short[at % len(short)], stream=True)
+            beside.append((short[at % len(short)].name, answer))
+            at += 1
+        return answer
+
+    def ask() -> Answer:
+        start = time.monotonic()
+        answer = wire.ask(prompt, stream=True)
+        asked.long_s = time.monotonic() - start
+        done.set()
+        return answer
+
+    timer = threading.Timer(limit_s, done.set)
+    timer.daemon = True
+    timer.start()
+    asked.long = (prompt, all_at_once([ask, lambda: keep_asking(0), lambda: keep_asking(1)])[0])
+    asked.beside = beside[:32]
 
 
 def a_stop(text: str) -> str | None:
@@ -464,13 +507,11 @@ class Reference:
         """For each token of the answer: the reference's first choice there, and its logit less the answer's."""
         import torch
 
+        # Of a long prompt only the answer's logits: a row of them is a vocabulary long.
+        keep = {"logits_to_keep": len(answer) + 1} if len(prompt) > 1024 else {}
         with torch.inference_mode():
-            logits = (
-                self.model(torch.tensor([prompt + answer], device=self.device))
-                .logits[0, len(prompt) - 1 : -1]
-                .float()
-                .cpu()
-            )
+            logits = self.model(torch.tensor([prompt + answer], device=self.device), **keep).logits[0]
+            logits = logits[-len(answer) - 1 : -1].float().cpu()
         best = logits.max(dim=-1)
         taken = logits.gather(1, torch.tensor(answer)[:, None])[:, 0]
         return list(zip(best.indices.tolist(), (best.values - taken).tolist(), strict=True))
@@ -628,6 +669,22 @@ def judge_stops(reference: Reference, asked: Asked, report: Report) -> None:
         report.add(name, not problem, problem)
 
 
+def judge_long(reference: Reference, asked: Asked, limit_s: float, report: Report) -> None:
+    """The long prompt is answered in time although short ones keep coming, exactly; and they are answered as alone."""
+    if asked.long is None:
+        return
+    prompt, answer = asked.long
+    took = f"{asked.long_s:.1f} s beside short requests that keep coming, at most {limit_s:g} s"
+    report.add("long/in-time", answer.error is None and asked.long_s <= limit_s, answer.error or took)
+    exact(reference, "long/exact", prompt, answer, prompt.max_tokens, report)
+    wrong = [
+        f"{name}: {beside.error or repr(beside.text)}"
+        for name, beside in asked.beside
+        if beside.error or beside.text != asked.alone[name].text
+    ]
+    report.add("long/short-ones-beside", bool(asked.beside) and not wrong, wrong[0] if wrong else "none was answered")
+
+
 def judge_reference(reference: Reference, asked: Asked, prompts: list[Prompt], report: Report, min_top1: float) -> None:
     """The cases that lean on the reference."""
     for prompt in prompts:
@@ -713,6 +770,18 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--prefix-words", type=int, default=150, help="words that three prompts begin with alike (default 150)"
     )
+    p.add_argument(
+        "--long-tokens",
+        type=int,
+        default=0,
+        help="ask one prompt of about so many tokens beside short ones (default: none)",
+    )
+    p.add_argument(
+        "--long-limit",
+        type=float,
+        default=300.0,
+        help="seconds within which the long prompt must be answered (default 300)",
+    )
     p.add_argument("--seed", type=int, help="of the fresh prompts (default: drawn now, and printed)")
     p.add_argument("--timeout", type=float, default=300.0, help="seconds that one request may take (default 300)")
     p.add_argument("--cache-dir", type=Path, help="keep proven answers here, keyed by weights, prompt and settings")
@@ -749,7 +818,12 @@ def run(args: argparse.Namespace, report: Report) -> None:
     if not judge_wire(asked, prompts, report):
         report.add("exact", None, "not run: the answers are no answers")
         return
-    judge_reference(reference(), asked, prompts, report, args.min_top1)
+    known = reference()
+    if args.long_tokens:
+        wire.timeout_s = max(wire.timeout_s, args.long_limit)
+        ask_long(wire, long_prompt(args.seed, known.tokenizer, args.long_tokens), prompts, args.long_limit, asked)
+        judge_long(known, asked, args.long_limit, report)
+    judge_reference(known, asked, prompts, report, args.min_top1)
 
 
 def main() -> int:

@@ -659,7 +659,9 @@ def main() -> int:
     )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--device", default="auto", help="of transformers: cpu, cuda, mps, or auto (default %(default)s)")
+    parser.add_argument(
+        "--device", default="auto", help="of transformers: cpu, cuda, mps, or auto (default %(default)s)"
+    )
     parser.add_argument(
         "--dtype", default="float32", choices=("float32", "bfloat16", "float16"), help="(default %(default)s)"
     )

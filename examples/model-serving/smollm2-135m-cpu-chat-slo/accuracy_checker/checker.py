@@ -771,10 +771,16 @@ def parser() -> argparse.ArgumentParser:
         "--prefix-words", type=int, default=150, help="words that three prompts begin with alike (default 150)"
     )
     p.add_argument(
-        "--long-tokens", type=int, default=0, help="ask one prompt of about so many tokens beside short ones (default: none)"
+        "--long-tokens",
+        type=int,
+        default=0,
+        help="ask one prompt of about so many tokens beside short ones (default: none)",
     )
     p.add_argument(
-        "--long-limit", type=float, default=300.0, help="seconds within which the long prompt must be answered (default 300)"
+        "--long-limit",
+        type=float,
+        default=300.0,
+        help="seconds within which the long prompt must be answered (default 300)",
     )
     p.add_argument("--seed", type=int, help="of the fresh prompts (default: drawn now, and printed)")
     p.add_argument("--timeout", type=float, default=300.0, help="seconds that one request may take (default 300)")

@@ -905,8 +905,9 @@ def figures(
                     result[f"{key}_{extra}"] = result[name][f"{p}_{extra}"]
     result["workload"] = {
         "prompt_tokens": level.prompt_len, "output_tokens": level.max_tokens, "concurrency": level.concurrency,
-        "rate": level.rate, "shared_prefix_tokens": args.shared_prefix, "burstiness": args.burstiness,
-        "long_prompt_tokens": args.long_len if args.long_concurrency else None,
+        "rate": level.rate, "shared_prefix_tokens": args.shared_prefix,
+        **({"burstiness": args.burstiness} if args.burstiness != [1.0] else {}),
+        **({"long_prompt_tokens": args.long_len} if args.long_concurrency else {}),
         "features": (["chat"] if "chat" in args.endpoint else []) + (["shared-prefix"] if args.shared_prefix else [])
         + (["long-context"] if args.long_concurrency else []),
     }  # fmt: skip
@@ -970,7 +971,7 @@ def goodput(ok: list[Call], in_time: list[Call], duration: float, args: argparse
         "goodput": sum(within(c) for c in in_time) / duration,
         "goodput_share": sum(within(c) for c in ok) / len(ok) if ok else 0.0,
         "slo": {"ttft_s": args.slo_ttft, "tpot_s": args.slo_tpot},
-        **({"goodput_by_burstiness": parts} if len(shapes) > 1 and args.concurrency is None else {}),
+        **({"goodput_by_burstiness": parts} if len(shapes) > 1 and {c.burstiness for c in ok} == set(shapes) else {}),
     }
 
 
@@ -1270,9 +1271,14 @@ def parser() -> argparse.ArgumentParser:
         help="an answer with status 429 is a refusal: it keeps no SLO and is slower than any other, but is no failure",
     )  # fmt: skip
     p.add_argument(
-        "--long-concurrency", type=int, default=1, help="of the requests in flight, so many (all but one at most) have long prompts (default %(default)s)"
+        "--long-concurrency",
+        type=int,
+        default=1,
+        help="of the requests in flight, so many (all but one at most) have long prompts (default %(default)s)",
     )
-    p.add_argument("--long-len", type=int, default=7936, help="tokens of each long prompt, exactly (default %(default)s)")
+    p.add_argument(
+        "--long-len", type=int, default=7936, help="tokens of each long prompt, exactly (default %(default)s)"
+    )
     p.add_argument("--num-requests", type=int, help="send exactly so many, instead of --duration")
     p.add_argument("--max-tokens", type=int, default=64, help="output tokens of each request (default %(default)s)")
     p.add_argument("--temperature", type=float, default=0.0)
@@ -1280,7 +1286,10 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--seed", type=int, default=42, help="of prompts and arrivals (default 42)")
     p.add_argument("--output-json", type=Path, help="write everything here, after each level")
     p.add_argument(
-        "--concurrency", default=4, type=int, help="closed loop: exactly so many in flight; overrules --rate (default %(default)s)"
+        "--concurrency",
+        default=4,
+        type=int,
+        help="closed loop: exactly so many in flight; overrules --rate (default %(default)s)",
     )
     p.add_argument("--warmup", type=int, default=2, help="requests before the measurement (default 2)")
     p.add_argument("--window", type=float, help="measure exactly so many seconds, cutting off what is in flight then")

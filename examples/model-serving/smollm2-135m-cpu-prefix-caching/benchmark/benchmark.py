@@ -7,8 +7,8 @@
 One file, the standard library, and two packages for the model's own tokens (tokenizers, jinja2), imported late.
 
 How it counts:
-* Load is a closed loop (--concurrency N: exactly N requests in flight) or an open loop (Poisson arrivals at --rate);
-  latencies run from the moment a request was *scheduled*, so that waiting for the client is part of them.
+* Load is a closed loop (--concurrency N: exactly N requests in flight) or an open loop (Poisson arrivals at --rate, or
+  bursts: --burstiness); latencies run from the moment a request was *scheduled*, so that waiting for the client is part of them.
 * Warm-up requests are sent before and never counted.
 * Prompts have exactly --prompt-len tokens, chat template included. They are drawn from --seed, a share of them
   (--fresh-share) from fresh random numbers that no other run has used. Every request starts with words of its own.
@@ -283,7 +283,7 @@ class Response:
         self.complete = False
         self._buffer = b""
         self._has_head = False
-        self._left = 0  # bytes left of the body or chunk; -2: the line end after a chunk
+        self._left = 0  # bytes left of the body or chunk; -2: the line end after a chunk; -3: trailers
         self._chunked = self._until_close = False
 
     def feed(self, data: bytes, at: float) -> None:
@@ -345,10 +345,12 @@ class Response:
             line, separator, rest = self._buffer.partition(b"\r\n")
             if not separator:
                 return
+            if self._left == -3:  # after the last chunk: trailers, then an empty line
+                self._buffer = rest
+                self.complete = not line
+                continue
             size = int(line.split(b";")[0], 16)
-            self._buffer, self._left = rest, size
-            if size == 0:
-                self.complete = True
+            self._buffer, self._left = rest, size or -3
 
     @property
     def keep_alive(self) -> bool:
@@ -365,6 +367,8 @@ class Connection(asyncio.Protocol):
         self.response: Response | None = None
         self.done: asyncio.Future[str | None] | None = None
         self.open = True
+        self.kept = False  # it has carried a request before
+        self.heard = False  # something of the answer came
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
@@ -374,6 +378,7 @@ class Connection(asyncio.Protocol):
         response, done = self.response, self.done
         if response is None or done is None or done.done():
             return
+        self.heard = True
         try:
             response.feed(data, at)
         except ValueError:
@@ -421,6 +426,11 @@ class Client:
 
     async def send(self, body: bytes, call: Call, timeout_s: float) -> None:
         """Send one request and read its answer into `call`; never raises for what the server does."""
+        while await self._attempt(body, call, timeout_s):
+            pass
+
+    async def _attempt(self, body: bytes, call: Call, timeout_s: float) -> bool:
+        """Send it once. True where a kept connection turns out to have been closed meanwhile: it never reached the server."""
         connection = None
         try:
             connection = await self._connection(timeout_s)
@@ -429,6 +439,7 @@ class Client:
             call.sent = now()
             connection.transport.write((self.head % len(body)).encode() + body)
             call.error = await asyncio.wait_for(connection.done, timeout_s)
+            return connection.kept and not connection.open and not connection.heard
         except TimeoutError:
             call.error = f"timeout: no whole answer within {timeout_s:g} s"
         except OSError as error:
@@ -440,6 +451,7 @@ class Client:
             call.ended = now()
             if connection is not None:
                 self._put_back(connection, call)
+        return False
 
     async def _connection(self, timeout_s: float) -> Connection:
         while self.idle:
@@ -450,7 +462,7 @@ class Client:
         return connection
 
     def _put_back(self, connection: Connection, call: Call) -> None:
-        connection.response = None
+        connection.response, connection.kept, connection.heard = None, True, False
         if call.error is None and not call.cut and call.response is not None and call.response.keep_alive:
             self.idle.append(connection)
         else:
@@ -483,6 +495,8 @@ class Call:
     prompt: Prompt
     asked: int
     scheduled: float = 0.0
+    burstiness: float = 1.0
+    long: bool = False
     sent: float = 0.0
     ended: float = 0.0
     error: str | None = None
@@ -501,6 +515,11 @@ class Call:
     def ok(self) -> bool:
         """Whether it succeeded."""
         return self.error is None and not self.cut
+
+    @property
+    def refused(self) -> bool:
+        """Whether the server turned it away at once; asked for by --allow-refusals, else it is a failure like any other."""
+        return (self.error or "").startswith("refused:")
 
     @property
     def first(self) -> float | None:
@@ -538,11 +557,13 @@ def events(response: Response) -> Iterator[tuple[float, str]]:
         yield response.pieces[-1][0], buffer.strip()[5:].strip().decode("utf-8", "replace")
 
 
-def read(call: Call, tokens: Tokens, exact: bool) -> None:
+def read(call: Call, tokens: Tokens, exact: bool, refusals: bool = False) -> None:
     """Read the raw answer of a call: text, ids, times; sets `error` where it is no success."""
     response = call.response
     if response is not None and response.status:
         problem = _read_stream(call, response)
+        if refusals and response.status == 429 and problem is not None:
+            problem = f"refused: {problem}"
         if call.error is None:
             call.error = problem
     _count(call, tokens)
@@ -700,55 +721,79 @@ async def warm_up(client: Client, dialect: Dialect, prompts: Prompts, level: Lev
 
 
 async def closed_loop(
-    client: Client, dialect: Dialect, prompts: Prompts, level: Level, args: argparse.Namespace
+    client: Client, dialect: Dialect, prompts: Prompts, long: Prompts | None, level: Level, args: argparse.Namespace
 ) -> tuple[list[Call], float, float]:
-    """Exactly N requests in flight, until the window, the duration or the number of requests is through."""
+    """Exactly N requests in flight, until the window, the duration or the number of requests is through.
+
+    Where there are `long` prompts, --long-concurrency of the N have one.
+    """
     calls: list[Call] = []
     numbers = itertools.count()
     start = now()
     end = start + (args.window or args.duration)
 
-    async def worker() -> None:
+    async def worker(own: Prompts) -> None:
         while True:
             index = next(numbers)
             if (args.num_requests is not None and index >= args.num_requests) or (
                 args.num_requests is None and now() >= end
             ):
                 return
-            call = Call(prompts.get(index), level.max_tokens, scheduled=now())
+            call = Call(own.get(index), level.max_tokens, scheduled=now(), long=own is long)
             calls.append(call)
             await client.send(dialect.body(call.prompt, call.asked), call, args.timeout)
             if call.error is not None:
                 await asyncio.sleep(0.05)  # a server that refuses at once must not be hammered
 
-    await _until([asyncio.create_task(worker()) for _ in range(level.concurrency or 1)], end if args.window else None)
+    count = level.concurrency or 1
+    kinds = [long if long is not None and i >= max(1, count - args.long_concurrency) else prompts for i in range(count)]
+    await _until([asyncio.create_task(worker(own)) for own in kinds], end if args.window else None)
     return calls, start, end
 
 
-async def open_loop(
-    client: Client, dialect: Dialect, prompts: Prompts, level: Level, args: argparse.Namespace
-) -> tuple[list[Call], float, float]:
-    """Poisson arrivals at the rate; each request is sent at its time whether or not earlier ones have ended."""
-    gaps = random.Random(f"{args.seed}/arrivals/{level.label}")
-    rate = level.rate or 1.0
-    length = args.window or args.duration
-    times: list[float] = []
+def arrivals(
+    gaps: random.Random, rate: float, shapes: list[float], length: float, count: int | None
+) -> list[tuple[float, float]]:
+    """(seconds from the start, burstiness) of each request: gaps of a gamma distribution of that shape, `rate` a second.
+
+    Shape 1 is Poisson; below 1 requests come in bursts (the squared coefficient of variation of the gaps is 1 / shape).
+    Several shapes follow one another, each for an equal part of `length` seconds, or of `count` requests.
+    """
+
+    def gap(shape: float) -> float:
+        return gaps.expovariate(rate) if shape == 1 else gaps.gammavariate(shape, 1 / (rate * shape))
+
+    times: list[tuple[float, float]] = []
     at = 0.0
-    while len(times) < args.num_requests if args.num_requests is not None else True:
-        at += gaps.expovariate(rate)
-        if args.num_requests is None and at >= length:
-            break
-        times.append(at)
-    prepared = [(offset, prompts.get(i)) for i, offset in enumerate(times)]
-    bodies = [dialect.body(prompt, level.max_tokens) for _, prompt in prepared]
+    if count is not None:
+        for index in range(count):
+            shape = shapes[index * len(shapes) // count]
+            times.append((at := at + gap(shape), shape))
+        return times
+    for part, shape in enumerate(shapes):
+        at, until = length * part / len(shapes), length * (part + 1) / len(shapes)
+        while (at := at + gap(shape)) < until:
+            times.append((at, shape))
+    return times
+
+
+async def open_loop(
+    client: Client, dialect: Dialect, prompts: Prompts, _long: Prompts | None, level: Level, args: argparse.Namespace
+) -> tuple[list[Call], float, float]:
+    """Arrivals by chance at the rate; each request is sent at its time whether or not earlier ones have ended."""
+    gaps = random.Random(f"{args.seed}/arrivals/{level.label}")
+    length = args.window or args.duration
+    times = arrivals(gaps, level.rate or 1.0, args.burstiness, length, args.num_requests)
+    prepared = [(offset, shape, prompts.get(i)) for i, (offset, shape) in enumerate(times)]
+    bodies = [dialect.body(prompt, level.max_tokens) for *_, prompt in prepared]
     loop, start = asyncio.get_running_loop(), now() + 0.05
     calls, tasks = [], []
-    for (offset, prompt), body in zip(prepared, bodies, strict=True):
-        call = Call(prompt, level.max_tokens, scheduled=start + offset)
+    for (offset, shape, prompt), body in zip(prepared, bodies, strict=True):
+        call = Call(prompt, level.max_tokens, scheduled=start + offset, burstiness=shape)
         calls.append(call)
         await sleep_until(loop, call.scheduled)
         tasks.append(asyncio.create_task(client.send(body, call, args.timeout)))
-    end = start + (times[-1] if args.num_requests is not None and times else length)
+    end = start + (times[-1][0] if args.num_requests is not None and times else length)
     await _until(tasks, end if args.window else None)
     return calls, start, end
 
@@ -818,19 +863,15 @@ def figures(
 ) -> dict[str, Any]:
     """All numbers of one level."""
     for call in calls:
-        read(call, tokens, exact=not args.allow_eos)
+        read(call, tokens, exact=not args.allow_eos, refusals=args.allow_refusals)
     counted_to_end = bool(args.window) or args.num_requests is None
     finish = end if counted_to_end else max((c.ended for c in calls), default=start)
     ok, cut = [c for c in calls if c.ok], [c for c in calls if c.cut and c.error is None]
-    failed = [c for c in calls if c.error is not None]
+    refused = [c for c in calls if c.refused]
+    failed = [c for c in calls if c.error is not None and not c.refused]
     duration = max(finish - start, 1e-9)
     in_time = [c for c in ok if c.ended <= finish]
     arrived = sum(c.tokens_until(finish, tokens) for c in calls)
-    firsts = [c.first - c.scheduled for c in calls if c.error is None and c.first is not None]
-    waiting = [finish - c.scheduled for c in cut if c.first is None]
-    tpots = [
-        (c.last - c.first) / (c.tokens - 1) for c in ok if c.tokens > 1 and c.first is not None and c.last is not None
-    ]
     gaps = [
         b - a
         for c in calls
@@ -838,13 +879,12 @@ def figures(
         for (a, *_), (b, *_) in itertools.pairwise([x for x in c.arrivals if x[1]])
     ]
     result: dict[str, Any] = {
-        "requests": len(calls), "completed": len(ok), "failed": len(failed), "cut_off": len(cut), "duration_s": duration,
+        "requests": len(calls), "completed": len(ok), "failed": len(failed), "refused": len(refused), "cut_off": len(cut),
+        "duration_s": duration,
         "output_tokens": arrived, "output_tokens_per_s": arrived / duration, "request_throughput": len(in_time) / duration,
-        "success_rate": len(ok) / max(1, len(ok) + len(failed)),
-        "ttft_s": spread(firsts, waiting, len(failed)),
-        "tpot_s": spread(tpots, (), len(failed)),
+        "success_rate": len(ok) / max(1, len(ok) + len(failed) + len(refused)),
+        **spreads(calls, finish),
         "itl_s": spread(gaps),
-        "latency_s": spread([c.ended - c.scheduled for c in ok], [finish - c.scheduled for c in cut], len(failed)),
         "send_lateness_s": spread([c.sent - c.scheduled for c in calls if c.sent]),
         "failures": dict(Counter((c.error or "").split(":")[0] for c in failed)),
         "failure_examples": list(dict.fromkeys(c.error for c in failed))[:5],
@@ -853,6 +893,8 @@ def figures(
         "fresh_prompts": sum(c.prompt.fresh for c in calls),
     }  # fmt: skip
     result |= goodput(ok, in_time, duration, args)
+    if any(c.long for c in calls):
+        result |= by_length(calls, finish)
     result["plausibility"] = plausibility(ok, level)
     for name in ("ttft_s", "tpot_s", "itl_s", "latency_s"):
         for p in ("p50", "p90", "p95", "p99", "mean"):
@@ -864,15 +906,50 @@ def figures(
     result["workload"] = {
         "prompt_tokens": level.prompt_len, "output_tokens": level.max_tokens, "concurrency": level.concurrency,
         "rate": level.rate, "shared_prefix_tokens": args.shared_prefix,
-        "features": (["chat"] if "chat" in args.endpoint else []) + (["shared-prefix"] if args.shared_prefix else []),
+        **({"burstiness": args.burstiness} if args.burstiness != [1.0] else {}),
+        **({"long_prompt_tokens": args.long_len} if args.long_concurrency else {}),
+        "features": (["chat"] if "chat" in args.endpoint else []) + (["shared-prefix"] if args.shared_prefix else [])
+        + (["long-context"] if args.long_concurrency else []),
     }  # fmt: skip
     result["per_request"] = [record(c, start) for c in calls]
     result["samples"] = samples(ok, tokens, args)
     return result
 
 
+def spreads(calls: list[Call], finish: float) -> dict[str, Any]:
+    """ttft_s, tpot_s and latency_s of calls that have been read; failed and refused ones are slower than any other."""
+    ok, cut = [c for c in calls if c.ok], [c for c in calls if c.cut and c.error is None]
+    never = sum(c.error is not None for c in calls)
+    firsts = [c.first - c.scheduled for c in calls if c.error is None and c.first is not None]
+    waiting = [finish - c.scheduled for c in cut if c.first is None]
+    tpots = [
+        (c.last - c.first) / (c.tokens - 1) for c in ok if c.tokens > 1 and c.first is not None and c.last is not None
+    ]
+    return {
+        "ttft_s": spread(firsts, waiting, never),
+        "tpot_s": spread(tpots, (), never),
+        "latency_s": spread([c.ended - c.scheduled for c in ok], [finish - c.scheduled for c in cut], never),
+    }
+
+
+def by_length(calls: list[Call], finish: float) -> dict[str, Any]:
+    """The same figures of the short prompts and of the long ones apart: `short_p95_tpot_s`, `long_p50_ttft_s` …"""
+    out: dict[str, Any] = {}
+    for kind, some in (("short", [c for c in calls if not c.long]), ("long", [c for c in calls if c.long])):
+        out[kind] = {
+            "requests": len(some), "completed": sum(c.ok for c in some), "cut_off": sum(c.cut for c in some), **spreads(some, finish),
+        }  # fmt: skip
+        for name in ("ttft_s", "tpot_s", "latency_s"):
+            for p in ("p50", "p95"):
+                out[f"{kind}_{p}_{name}"] = out[kind][name][p]
+                for extra in ("reason", "is_lower_bound"):
+                    if f"{p}_{extra}" in out[kind][name]:
+                        out[f"{kind}_{p}_{name}_{extra}"] = out[kind][name][f"{p}_{extra}"]
+    return out
+
+
 def goodput(ok: list[Call], in_time: list[Call], duration: float, args: argparse.Namespace) -> dict[str, Any]:
-    """Requests a second that kept the SLO."""
+    """Requests a second that kept the SLO; with several values of --burstiness also of each one's part of the time."""
     if args.slo_ttft is None and args.slo_tpot is None:
         return {"goodput": None, "goodput_reason": "no SLO: pass --slo-ttft or --slo-tpot"}
 
@@ -884,10 +961,17 @@ def goodput(ok: list[Call], in_time: list[Call], duration: float, args: argparse
             args.slo_tpot is None or tpot <= args.slo_tpot
         )
 
+    shapes = list(dict.fromkeys(args.burstiness))
+    parts = {
+        f"{shape:g}": sum(within(c) for c in in_time if c.burstiness == shape)
+        / (duration * args.burstiness.count(shape) / len(args.burstiness))
+        for shape in shapes
+    }
     return {
         "goodput": sum(within(c) for c in in_time) / duration,
         "goodput_share": sum(within(c) for c in ok) / len(ok) if ok else 0.0,
         "slo": {"ttft_s": args.slo_ttft, "tpot_s": args.slo_tpot},
+        **({"goodput_by_burstiness": parts} if len(shapes) > 1 and {c.burstiness for c in ok} == set(shapes) else {}),
     }
 
 
@@ -909,8 +993,8 @@ def record(call: Call, start: float) -> dict[str, Any]:
         "scheduled_s": call.scheduled - start, "sent_s": call.sent - start if call.sent else None,
         "ttft_s": call.first - call.scheduled if call.first is not None else None,
         "latency_s": call.ended - call.scheduled if call.ok else None,
-        "output_tokens": call.tokens, "finish_reason": call.finish_reason,
-        "state": "ok" if call.ok else "cut off" if call.error is None else "failed", "error": call.error,
+        "output_tokens": call.tokens, "finish_reason": call.finish_reason, "error": call.error,
+        "state": "ok" if call.ok else "cut off" if call.error is None else "refused" if call.refused else "failed",
     }  # fmt: skip
 
 
@@ -1064,13 +1148,18 @@ async def measure_level(
     prompts = Prompts(tokens, "chat" in args.endpoint, args, level.prompt_len, level.label)
     await dialect.learn(client, prompts, tokens)
     warm = await warm_up(client, dialect, prompts, level, args)
+    long = None
+    if args.long_concurrency:
+        long = Prompts(tokens, "chat" in args.endpoint, args, args.long_len, f"{level.label}/long")
     for index in range(args.num_requests or 4 * (level.concurrency or 1)):
         prompts.get(index)
+        if long is not None and index < 2 * args.long_concurrency:
+            long.get(index)
     gc.collect()
     gc.disable()
     try:
         run = open_loop if level.concurrency is None else closed_loop
-        calls, start, end = await run(client, dialect, prompts, level, args)
+        calls, start, end = await run(client, dialect, prompts, long, level, args)
     finally:
         gc.enable()
     return {**figures(calls, start, end, level, args, tokens), "warmup_requests": warm}
@@ -1098,7 +1187,8 @@ def show(result: dict[str, Any], level: Level) -> None:
     print(f"\n{load}, {level.prompt_len} prompt tokens, {level.max_tokens} output tokens, {result['duration_s']:.2f} s")
     print(
         f"  requests {result['requests']}: {result['completed']} completed, {result['failed']} failed, "
-        f"{result['cut_off']} cut off by the window; warm-up apart: {result['warmup_requests']}"
+        + (f"{result['refused']} refused, " if result["refused"] else "")
+        + f"{result['cut_off']} cut off by the window; warm-up apart: {result['warmup_requests']}"
     )
     for example in result["failure_examples"]:
         print(f"    failed: {example}")
@@ -1133,6 +1223,14 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
     os.replace(name, path)
 
 
+def shapes(text: str) -> list[float]:
+    """Numbers above 0, separated by commas."""
+    found = [float(part) for part in text.split(",")]
+    if not all(value > 0 and math.isfinite(value) for value in found):
+        raise ValueError(text)
+    return found
+
+
 def slo_of_bundle() -> dict[str, float]:
     """[slo] of the bundle.toml above, where there is one."""
     try:
@@ -1162,6 +1260,24 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=60.0,
         help="seconds of sending; what is in flight then is awaited (default 60)",
+    )
+    p.add_argument(
+        "--burstiness", type=shapes, default=[1.0], metavar="SHAPE[,SHAPE]",
+        help="of the arrivals: shape of the gaps' gamma distribution; 1 is Poisson, below it they come in bursts; several "
+        "take an equal part of the time each (default 1)",
+    )  # fmt: skip
+    p.add_argument(
+        "--allow-refusals", action="store_true",
+        help="an answer with status 429 is a refusal: it keeps no SLO and is slower than any other, but is no failure",
+    )  # fmt: skip
+    p.add_argument(
+        "--long-concurrency",
+        type=int,
+        default=0,
+        help="of the requests in flight, so many (all but one at most) have long prompts (default %(default)s)",
+    )
+    p.add_argument(
+        "--long-len", type=int, default=4096, help="tokens of each long prompt, exactly (default %(default)s)"
     )
     p.add_argument("--num-requests", type=int, help="send exactly so many, instead of --duration")
     p.add_argument("--max-tokens", type=int, default=64, help="output tokens of each request (default %(default)s)")
@@ -1219,6 +1335,8 @@ def check_arguments(args: argparse.Namespace) -> None:
         value = getattr(args, name)
         if value is not None and not (value > 0 and math.isfinite(value)):
             raise UsageError(f"--{name.replace('_', '-')} {value}: must be above 0")
+    if args.long_concurrency and args.concurrency is None:
+        raise UsageError("--long-concurrency is for a closed loop", "pass --concurrency too")
     if not 0 <= args.fresh_share <= 1:
         raise UsageError(f"--fresh-share {args.fresh_share}: must be between 0 and 1")
     if args.fresh_seed is None:
