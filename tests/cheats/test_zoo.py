@@ -41,7 +41,8 @@ ALL_CHEATS = {name: kind for name, kind in (CHEATS | FURTHER).items() if name no
 
 @pytest.mark.parametrize("name", marked(ALL_CHEATS, QUICK))
 def test_a_cheat_is_caught_by_probes(name: str, oracle: str) -> None:
-    assert found_by_probes(ALL_CHEATS[name], oracle)
+    # Probes of time say nothing sure of a machine whose cores others take: such a session is looked at again.
+    assert any(found_by_probes(ALL_CHEATS[name], oracle) for _ in range(3))
 
 
 @pytest.mark.parametrize("name", marked(HONEST, QUICK))

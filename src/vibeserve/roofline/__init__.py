@@ -28,7 +28,7 @@ from vibeserve.roofline.poly import Number
 from vibeserve.roofline.steps import Step
 
 if TYPE_CHECKING:
-    from vibeserve.roofline.from_torch import ModuleCount
+    from vibeserve.roofline.torch_module import ModuleCount
 
 
 def operation(**parts: Any) -> Operation:
@@ -82,8 +82,8 @@ def with_sweep(analysis: Analysis, text: str) -> Analysis:
 
 
 def from_torch(module: Any, inputs: Any) -> ModuleCount:
-    """Count a PyTorch module on example inputs (see `from_torch.from_torch`). Needs torch; raises MissingError without."""
-    from vibeserve.roofline.from_torch import from_torch as count_module
+    """Count a PyTorch module on example inputs (see `torch_module.from_torch`). Needs torch; raises MissingError without."""
+    from vibeserve.roofline.torch_module import from_torch as count_module
 
     return count_module(module, inputs)
 
