@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from vibeserve.judge import ProbeResult, probe
+from vibeserve.judge.client import Answer
+from vibeserve.judge.probes import streaming
 from vibeserve.judge.probes.repeat import LEAST_SHARE, share_of
 from vibeserve.judge.prompts import draw, twins_of
 from vibeserve.targets import Bundle, Metric, ModelMeta
@@ -146,6 +149,20 @@ def test_each_trick_is_caught(serve: Serve, trick: Any, name: str) -> None:
     # Probes of time say nothing sure of a machine whose cores others take: such a session is looked at again.
     seen = (judged(serve(cheats(trick)[name]), serve(trick()))[probe_name] for _ in range(3))
     assert any(result.ok is False for result in seen)
+
+
+def streamed(first_s: float, last_s: float) -> Answer:
+    return Answer(("a",), 24, text="ab", arrivals=((first_s, "a", 12), (last_s, "b", 12)), total_s=1.0)
+
+
+@pytest.mark.parametrize(
+    ("held_back", "ok"),
+    [(10, False), (8, False), (7, True), (2, True)],  # of ten answers; the others took half their time to arrive
+)
+def test_a_few_answers_with_a_gap_clear_nobody_and_a_few_without_accuse_nobody(held_back: int, ok: bool) -> None:
+    answers = [streamed(0.97, 0.98)] * held_back + [streamed(0.48, 0.98)] * (10 - held_back)
+    session = SimpleNamespace(cold=answers[:5], warm=answers[5:], exact=True, whole=Answer(("a",), 24, text="ab"))
+    assert streaming.look(session).ok is ok  # type: ignore[arg-type]
 
 
 def test_nothing_that_answers_is_found_out_too(serve: Serve) -> None:

@@ -1,5 +1,7 @@
 """What counts as a disturbance."""
 
+from typing import NamedTuple
+
 from vibeserve.measure.noise import Load, LoadWatch, core_speed, machine_times, own_cpu_s, quiet_now, usual
 
 
@@ -28,6 +30,21 @@ def test_our_own_work_is_no_disturbance():
     assert load.others_cores is not None
     assert load.seconds > 0
     assert load.speed > 0
+
+
+def test_core_seconds_are_in_the_hundredths_that_the_kernel_counts(monkeypatch):
+    """The order of a sum of floats decides its last digit: two equal counts must be equal."""
+    import psutil
+
+    class Times(NamedTuple):
+        user: float
+        idle: float
+        system: float
+
+    seen = [Times(0.1, 5.0, 0.2), Times(0.1, 9.3, 0.2)]
+    monkeypatch.setattr(psutil, "cpu_times", lambda: seen.pop(0))
+    first, second = machine_times(), machine_times()
+    assert first.busy_s == second.busy_s == 0.3
 
 
 def test_the_machine_is_seen():

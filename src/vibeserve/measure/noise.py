@@ -54,7 +54,8 @@ def machine_times() -> CpuTimes:
     steal_s = getattr(times, "steal", 0.0)
     idle_s = times.idle + getattr(times, "iowait", 0.0)
     guests_s = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # already in user and nice
-    return CpuTimes(sum(times) - idle_s - steal_s - guests_s, steal_s)
+    # The kernel counts in hundredths; a sum of floats may be less than one before it by their last digit.
+    return CpuTimes(round(sum(times) - idle_s - steal_s - guests_s, 2), steal_s)
 
 
 def core_speed(tries: int = 3) -> float:
