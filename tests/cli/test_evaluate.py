@@ -15,6 +15,7 @@ import pytest
 
 from vibeserve.measure import fake_server
 from vibeserve.measure.sandbox import NoSandbox, choose
+from vibeserve.search.evaluate import spend
 
 MINI = Path(__file__).parents[1] / "measure" / "data" / "mini"
 
@@ -138,8 +139,48 @@ def test_another_that_fails_is_no_verdict_on_the_candidate(evaluate, fake):
     assert "error: the server to compare with did not start" in err
 
 
+def test_a_program_that_the_sandbox_hides_is_explained(evaluate, fake, tmp_path):
+    if not choose().isolated:
+        pytest.skip(f"not run: {choose().name}")
+    outside = tmp_path / "elsewhere" / "llama-server"
+    outside.parent.mkdir()
+    outside.write_text("#!/bin/sh\nexit 0\n")
+    outside.chmod(0o755)
+    directory = fake("wrapper")
+    (directory / "serve.sh").write_text(f"#!/bin/sh\nexec {outside}\n")
+    (directory / "serve.sh").chmod(0o755)
+    (directory / "candidate.toml").write_text('start = ["./serve.sh"]\n')
+    code, out, _ = evaluate(directory)
+    document = json.loads(out)
+    assert (code, document["verdict"]) == (1, "failed-start")
+    assert "llama-server: not found" in document["reason"]
+    assert "in the sandbox it sees its own directory" in document["reason"]
+
+
+@pytest.mark.parametrize(
+    ("left_s", "pairs", "window_s", "spent"),
+    [
+        (1000, None, None, (8, 15.0)),
+        (200, None, None, (8, 9.5)),
+        (112, None, None, (8, 4.0)),
+        (100, None, None, (5, 7.0)),
+        (-50, None, None, (5, 4.0)),
+        (200, 12, None, (12, 5.3)),
+        (200, None, 15.0, (5, 15.0)),
+        (300, None, 15.0, (8, 15.0)),
+        (0, 6, 0.4, (6, 0.4)),
+    ],
+)
+def test_pairs_and_windows_follow_from_what_is_left_of_the_budget(left_s, pairs, window_s, spent):
+    assert spend(left_s, pairs, window_s) == spent
+
+
 def test_mistakes(evaluate, fake, tmp_path):
     assert evaluate(tmp_path / "nowhere")[0] == 2
+    for wrong in ("soon", "400k tokens"):
+        code, out, _ = evaluate(fake(wrong), "--budget", wrong)
+        assert code == 2
+        assert "--budget" in json.loads(out)["error"]["message"]
     code, out, _ = evaluate(fake("x"), "--pairs", 4)
     assert code == 2
     assert "too few for an interval" in json.loads(out)["error"]["message"]

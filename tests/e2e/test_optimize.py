@@ -245,7 +245,28 @@ def test_a_bundle_for_another_machine_is_refused_and_here_overrides(bundle: Path
     assert code == 3
     assert "the bundle is for" in err
     assert "--here" in err
-    assert list((tmp_path / "runs").iterdir()) == []
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_refusal_leaves_no_directory_behind(tmp_path: Path, cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("VIBESERVE_RUNS_DIR", raising=False)
+    words = [
+        "--ref",
+        "/nonexistent",
+        "--acc-checker",
+        "/nonexistent",
+        "--bench",
+        "/nonexistent",
+        "--metric",
+        "a:higher",
+    ]
+    for more in ([], ["--runs-dir", tmp_path / "deep" / "runs"]):
+        assert cli(*words, *more)[0] == 2
+        assert list(tmp_path.iterdir()) == []
+    (tmp_path / "runs").mkdir()
+    assert cli(*words)[0] == 2
+    assert list(tmp_path.iterdir()) == [tmp_path / "runs"]
 
 
 def test_what_makes_no_sense_is_told(bundle: Path, tmp_path: Path, cli: Any) -> None:

@@ -20,6 +20,9 @@ def evaluate(
     ],
     against: Annotated[Path | None, typer.Option(help="Another candidate; without it, the bundle's reference.")] = None,
     runs_dir: Annotated[Path | None, typer.Option(help="Where the runs lie.")] = None,
+    budget: Annotated[
+        str, typer.Option(help="Time for all of it: sets pairs and windows where they are not given.")
+    ] = "5m",
     pairs: Annotated[int | None, typer.Option(help="Pairs of windows, at least 5.")] = None,
     window: Annotated[float | None, typer.Option(min=0.1, help="Seconds of load in a window.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of prompts, probes and order; without it, drawn.")] = None,
@@ -35,13 +38,17 @@ def evaluate(
 
     Exit 0: kept, or no better than the other; 1: rejected, or failed.
     """
-    from vibeserve.measure import DEFAULT_PAIRS, DEFAULT_WINDOW_S, MIN_PAIRS
+    from vibeserve.measure import MIN_PAIRS
+    from vibeserve.search.budget import parse_budget
     from vibeserve.search.evaluate import evaluate as run
     from vibeserve.targets import materialize, read_bundle
 
     target = read_bundle(bundle)
     if pairs is not None and pairs < MIN_PAIRS:
         raise InputError(f"--pairs {pairs} is too few for an interval", hint=f"measure at least {MIN_PAIRS}")
+    seconds = parse_budget(budget).seconds
+    if seconds is None:
+        raise InputError(f"--budget {budget!r} names no time", hint="for example --budget 5m")
     weights = model_dir or materialize(target, trust_remote_code=trust_remote_code, note=note)
     if not weights.is_dir():
         raise InputError(f"there is no model directory {weights}", hint="leave --model-dir out to materialise it")
@@ -52,8 +59,9 @@ def evaluate(
             weights,
             output_dir=output or Path(folder),
             seed=secrets.randbits(31) if seed is None else seed,
-            pairs=pairs or DEFAULT_PAIRS,
-            window_s=window or DEFAULT_WINDOW_S,
+            pairs=pairs,
+            window_s=window,
+            budget_s=seconds,
             against=against and _directory(against, weights, runs_dir, Path(folder) / "of-run-against"),
             trust_remote_code=trust_remote_code,
             told=note,

@@ -40,6 +40,8 @@ MEMORY_SHARE = 0.95
 SIGNALLED = 128  # shells and sandboxes report the end by signal N as 128 + N
 # Candidates serve what is on disk: a library that asks a hub first would make readiness depend on the network.
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+_NO_PROGRAM = (126, 127)  # what a shell says of a program that it cannot start
+_WHAT_IT_SEES = "in the sandbox it sees its own directory, the system's programs, and the installation of the program that start names first"
 _PORT_TAKEN = ("address already in use", "address in use", "eaddrinuse", "errno 98", "errno 48")
 
 Probe = Callable[[str, int, str, float], int | None]
@@ -232,8 +234,10 @@ class _Starter:
                 if any(words in tail.lower() for words in _PORT_TAKEN):
                     return False
                 why = death(process, exit_code, log)
+                hidden = self.sandbox.isolated and exit_code in _NO_PROGRAM
                 raise StartError(
-                    f"{self.candidate.name}: the server ended before it was ready: {why}",
+                    f"{self.candidate.name}: the server ended before it was ready: {why}"
+                    + (f"; {_WHAT_IT_SEES}" if hidden else ""),
                     hint=f"read {log}",
                     tail=tail,
                     killed=killed_from_outside(exit_code, process.reason),

@@ -231,7 +231,10 @@ def _interval_row(
     spread = "" if row.low is None or row.high is None else f" ({show(row.low, unit, 3)} to {show(row.high, unit, 3)})"
     text = f"{show(row.value, unit, 3)}{spread}"
     if names:
-        pen.text(left, y + 14, shorten(row.label, pen.width - text_width(text) - 24), "ct")
+        label = shorten(row.label, pen.width - text_width(text) - 24)
+        for start, width in ((left, text_width(label)), (pen.width - 4 - text_width(text), text_width(text))):
+            pen.rect(start - 2, y + 3, width + 4, 15, "back")  # no line shows between its letters
+        pen.text(left, y + 14, label, "ct")
         pen.text(pen.width - 4, y + 14, text, "vl", "end")
     else:
         pen.text(left - 8, middle + 4, shorten(row.label, left - 12), "ct", "end")

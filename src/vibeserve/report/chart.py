@@ -21,7 +21,7 @@ _WIDE_LETTERS = frozenset("mwMWGOQ@%")
 
 def text_width(text: str, size: float = 12.0) -> float:
     """About how wide `text` is, in the units of `size`."""
-    ems = sum(0.34 if c in _NARROW_LETTERS else 0.86 if c in _WIDE_LETTERS else 0.58 for c in text)
+    ems = sum(0.36 if c in _NARROW_LETTERS else 0.9 if c in _WIDE_LETTERS else 0.62 for c in text)
     return ems * size
 
 

@@ -9,10 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vibeserve.base.clock import Clock, SystemClock
 from vibeserve.base.errors import CheckError
 from vibeserve.base.processes import ProcessRunner
 from vibeserve.judge import Integrity, probe
 from vibeserve.measure import (
+    DEFAULT_PAIRS,
+    DEFAULT_WINDOW_S,
+    MIN_PAIRS,
     Comparison,
     RunError,
     RunningServer,
@@ -26,7 +30,10 @@ from vibeserve.measure import (
     run_checker,
 )
 from vibeserve.measure.sandbox import Sandbox, choose
+from vibeserve.search.plan import SHORTEST_WINDOW_S, WINDOW_OVERHEAD_S
 from vibeserve.targets import Bundle
+
+BUDGET_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,7 @@ class _Course:
     told: Callable[[str], None]
     runner: ProcessRunner | None
     sandbox: Sandbox
+    clock: Clock
     gates: list[GateOutcome] = field(default_factory=list)
 
     def note(self, name: str, ok: bool | None, detail: str) -> None:
@@ -106,18 +114,21 @@ def evaluate(
     *,
     output_dir: Path,
     seed: int,
-    pairs: int,
-    window_s: float,
+    pairs: int | None = None,
+    window_s: float | None = None,
+    budget_s: float = BUDGET_S,
     against: Path | None = None,
     trust_remote_code: bool = False,
     told: Callable[[str], None] = lambda text: None,
     runner: ProcessRunner | None = None,
+    clock: Clock | None = None,
     require_sandbox: bool = False,
 ) -> Evaluation:
     """Put a candidate's directory through every gate; it is measured against `against`, else against the reference.
 
     The gates: start, check, the judge's probes (with the reference as their oracle), integrity (nothing of the evaluator
-    or the model has changed), and pairs of windows. `output_dir` gets every log and document.
+    or the model has changed), and pairs of windows. `output_dir` gets every log and document. What is given of `pairs`
+    and `window_s` stands; what is left out follows from what the gates have left of `budget_s` (`spend`).
 
     Raises InputError for a candidate that cannot be read, CheckError where the *other* server fails: that says nothing
     about the candidate, MissingError where `require_sandbox` and no sandbox works here.
@@ -125,7 +136,8 @@ def evaluate(
     read_candidate(candidate)
     sandbox = choose(require_sandbox)
     told(f"sandbox: {sandbox.name}")
-    course = _Course(bundle, model_dir, seed, output_dir, told, runner, sandbox)
+    course = _Course(bundle, model_dir, seed, output_dir, told, runner, sandbox, clock or SystemClock())
+    begin_s = course.clock.monotonic_s()
     for words in quiet_now().disturbances():
         told(f"the machine is not quiet: {words}")
     reference = reference_candidate(bundle, trust_remote_code=trust_remote_code)
@@ -144,15 +156,19 @@ def evaluate(
             return ended("failed-start", failure.message)
         course.note("start", True, f"ready after {server.ready_s:.1f} s")
         try:
-            rejected = _check(course, server) or _probe(course, [server], reference)
+            rejected = _check(course, server)
+            probes_begin_s = course.clock.monotonic_s()
+            rejected = rejected or _probe(course, [server], reference)
             if rejected is not None:
                 return ended(*rejected)
+            probe_s = course.clock.monotonic_s() - probes_begin_s
             changed = _changed(before, integrity.digests())
             course.note("integrity", not changed, changed or f"{len(before)} digests as they were")
             if changed:
                 return ended("rejected-integrity", changed)
             other = running.enter_context(_other(course, against or reference))
-            comparison = _measure(course, other, server, pairs, window_s)
+            left_s = budget_s - (course.clock.monotonic_s() - begin_s) - probe_s - server.ready_s
+            comparison = _measure(course, other, server, *spend(left_s, pairs, window_s))
             # Other prompts, now that the gates are behind it: a server may behave only as long as it is looked at.
             lives = [server]
             rejected = _probe(course, lives, reference, lambda: _again(course, lives, candidate, running))
@@ -173,9 +189,27 @@ def evaluate(
     return ended("kept" if comparison.better else "not-better", words, comparison)
 
 
+def spend(left_s: float, pairs: int | None = None, window_s: float | None = None) -> tuple[int, float]:
+    """(pairs, seconds of a window) that `left_s` buys. The default pairs with windows of 15 s, or down to 4 s; where even
+    those take longer, the fewest pairs that make an interval. What is given stands."""
+    if window_s is None:
+
+        def bought(count: int) -> float:
+            return left_s / (2 * count) - WINDOW_OVERHEAD_S
+
+        if pairs is None:
+            pairs = DEFAULT_PAIRS if bought(DEFAULT_PAIRS) >= SHORTEST_WINDOW_S else MIN_PAIRS
+        return pairs, round(min(DEFAULT_WINDOW_S, max(SHORTEST_WINDOW_S, bought(pairs))), 1)
+    if pairs is None:
+        enough = 2 * DEFAULT_PAIRS * (window_s + WINDOW_OVERHEAD_S) <= left_s
+        pairs = DEFAULT_PAIRS if enough else MIN_PAIRS
+    return pairs, window_s
+
+
 def _check(course: _Course, server: RunningServer) -> tuple[str, str] | None:
     """(verdict, reason) where the checker does not pass."""
     output = course.output_dir / "check.json"
+    course.told(f"running {course.bundle.checker_script.name} …")
     result = run_checker(
         course.bundle, server.url, course.model_dir, output=output, seed=course.seed, runner=course.runner
     )
@@ -194,6 +228,7 @@ def _probe(
     `lives`: the server under probe, last; `restart` puts another life of it there, and marks the probes after the load.
     """
     after = restart is not None
+    course.told(f"probing{' again, with other prompts' if after else ''}, with the reference as oracle …")
     with _other(course, reference, "oracle") as oracle:
         found = probe(
             course.bundle,
@@ -229,6 +264,11 @@ def _other(course: _Course, directory: Path, name: str = "against") -> RunningSe
 
 
 def _measure(course: _Course, other: RunningServer, server: RunningServer, pairs: int, window_s: float) -> Comparison:
+    expected_s = 2 * pairs * (window_s + WINDOW_OVERHEAD_S)
+    course.told(
+        f"measuring {pairs} pairs of {window_s:g} s windows: about {expected_s:.0f} s, more where others disturb …"
+    )
+
     def told(window: Window) -> None:
         name = "candidate" if window.side == "b" else "the other"
         course.told(f"pair {window.pair + 1} of {pairs}: {name}: {window.result.value:.5g} {course.bundle.metric.unit}")

@@ -77,11 +77,14 @@ def begin(request: Request, runs: Path, outside: Outside, plan: Plan | None = No
     runs = runs.absolute()  # servers, scripts and git work in directories of their own
     started = outside.clock.now()
     slug = re.sub(r"[^a-z0-9-]+", "-", Path(request.bundle or request.ref or "run").resolve().name.lower()).strip("-")
+    not_there = [folder for folder in (runs, *runs.parents) if not folder.exists()]
     directory = _new_directory(runs, f"{started:%Y%m%d-%H%M%S}-{slug or 'run'}")
     try:
         prepared = outside.world.prepare(request, directory)
     except BaseException:
-        directory.rmdir()  # nothing was begun in it
+        for made in (directory, *not_there):  # nothing was begun in it
+            with contextlib.suppress(OSError):  # somebody else has begun a run there meanwhile
+                made.rmdir()
         raise
     for note in (*prepared.notes, warning(plan), request.warning()):
         if note:

@@ -32,6 +32,7 @@ from vibeserve.search.run_report.words import (
     improved,
     measured,
     metric_words,
+    moment,
     noise_pill,
     provenance,
     title_of,
@@ -40,6 +41,18 @@ from vibeserve.search.run_report.words import (
 _LIMIT = "FLOPs and bytes of the workload over this machine's measured peak and bandwidth"
 #: A share of the limit above this says that the limit is wrong, not that the server is a wonder.
 _IMPOSSIBLE = 1.05
+_DEVICE = {
+    "cpu_model": "Processor",
+    "cpu_features": "Vector instructions",
+    "cores_physical": "Physical cores",
+    "cores_logical": "Logical cores",
+    "cores_usable": "Cores that may be used",
+    "memory_gib": "Memory in GiB",
+    "hypervisor": "Virtual machine",
+    "governor": "Frequency governor",
+    "python": "Python",
+    "threads": "Thread settings",
+}
 _BETTER = {"higher": "higher is better", "lower": "lower is better"}
 
 
@@ -68,7 +81,7 @@ def found(document: dict[str, Any], plots: Sequence[Block] = ()) -> Section:
         Card(
             f"{metric_words(metric)}, best server against the reference".capitalize(),
             measured(ratio, "×", source) if improvement.get("pairs") else ("1×" if ratio else None),
-            note=improvement.get("reason") or improvement.get("ratio_reason") or "",
+            note="" if interval else improvement.get("reason") or improvement.get("ratio_reason") or "",
             interval=(interval[0], interval[1]) if interval else None,
             tone="good" if improved(document) else "plain",
         ),
@@ -222,7 +235,7 @@ def asked(document: dict[str, Any]) -> Section:
         ("Budget", minutes(request["budget_s"]) if request.get("budget_s") else "no limit of time"),
         ("Rounds at most", as_text(request.get("rounds") or "as many as pay")),
         ("Seed", as_text(request.get("seed"))),
-        ("Started", as_text(document.get("started"))),
+        ("Started", moment(document.get("started"))),
     ]
     blocks: list[Block] = [Definitions([(name, value) for name, value in items if value != "–"])]
     if plan.get("pairs"):
@@ -304,6 +317,10 @@ def confirmed(document: dict[str, Any]) -> Section | None:
     )
 
 
+def _device_word(name: str) -> str:
+    return _DEVICE.get(name) or name.replace("_", " ").capitalize()
+
+
 def notes(document: dict[str, Any]) -> Section:
     """The machine, the environment, noise and isolation."""
     device = document.get("device") or {}
@@ -311,9 +328,9 @@ def notes(document: dict[str, Any]) -> Section:
     for name, value in device.items():
         if isinstance(value, dict):
             shown = {key: inner for key, inner in value.items() if inner is not None}
-            items.append((name.replace("_", " "), as_text(shown)))
+            items.append((_device_word(name), as_text(shown)))
         else:
-            items.append((name.replace("_", " "), as_text(value)))
+            items.append((_device_word(name), as_text(value)))
     blocks: list[Block] = [Definitions(items)]
     all_windows = windows(document)
     noisy = [row for row in all_windows if row.get("noisy")]

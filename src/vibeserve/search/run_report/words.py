@@ -72,6 +72,11 @@ def entry_of(document: dict[str, Any], candidate: str | None) -> dict[str, Any] 
     return next((entry for entry in document["rounds"] if entry["candidate"] == candidate), None)
 
 
+def moment(started: Any) -> str:
+    """When a run began, to the minute; a dash where that is not known."""
+    return f"{str(started)[:16].replace('T', ' ')} UTC" if started else "–"
+
+
 def anchor(entry: dict[str, Any]) -> str:
     """The anchor of a round's explanation."""
     return f"round-{entry['round']}"

@@ -9,7 +9,7 @@ from vibeserve.base.files import DiskFiles, Files, write_text
 from vibeserve.report import Pill, Section, markdown, page
 from vibeserve.search.run_report import agents, explained, found, limit, load, rounds
 from vibeserve.search.run_report.materials import Materials, gather
-from vibeserve.search.run_report.words import improved
+from vibeserve.search.run_report.words import improved, moment
 
 HTML = "report.html"
 MARKDOWN = "report.md"
@@ -69,7 +69,7 @@ def write_report(
 def _eyebrow(document: dict[str, Any]) -> str:
     words = [f"Run `{document['run']}`"]
     if document.get("started"):
-        words.append(str(document["started"])[:16].replace("T", " ") + " UTC")
+        words.append(moment(document["started"]))
     return " · ".join(words)
 
 
