@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.targets.checkpoints import llama
 
 from vibeserve.base.errors import InputError, MissingError
-from vibeserve.targets import propose, read_bundle, read_goal, validate, write_bundle
+from vibeserve.targets import contracts, propose, read_bundle, read_goal, validate, write_bundle
 from vibeserve.targets.create import set_default
-from vibeserve.targets.inference import Evidence, gather, infer, modalities, source_for
+from vibeserve.targets.inference import Evidence, ask_suffix, gather, infer, modalities, source_for
 from vibeserve.targets.slug import family_and_size, hyphenate, machine_in_goal, machine_of, slug_for
 
 DATA = Path(__file__).parent / "data"
@@ -33,13 +33,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_there_are_enough_cases():
-    assert len(GOALS) >= 160
-    assert len(MODELS) >= 140
+    assert len(GOALS) >= 230
+    assert len(MODELS) >= 180
 
 
 @pytest.mark.parametrize("case", GOALS, ids=lambda case: case["goal"][:50] or "empty")
 def test_goals_are_read_as_meant(case):
-    reading = read_goal(case["goal"])
+    reading = contracts.adapted(read_goal(case["goal"]), modalities()[case.get("modality", "text")])
     assert (reading.metric or "") == case["metric"]
     assert reading.vague == (case["metric"] == "")
     want = {k: case.get(k) for k in ("direction", "rate", "concurrency", "prompt", "output", "shared")}
@@ -47,9 +47,9 @@ def test_goals_are_read_as_meant(case):
         "direction": reading.direction, "rate": reading.rate, "concurrency": reading.concurrency,
         "prompt": reading.prompt_tokens, "output": reading.output_tokens, "shared": reading.shared_prefix_tokens,
     }  # fmt: skip
-    assert found == want
-    assert reading.slo_ttft_s == case.get("slo_ttft")
-    assert reading.slo_tpot_s == case.get("slo_tpot")
+    assert found == pytest.approx(want)
+    assert reading.slo_ttft_s == pytest.approx(case.get("slo_ttft"))
+    assert reading.slo_tpot_s == pytest.approx(case.get("slo_tpot"))
     if "limit" in case:
         assert reading.limit == pytest.approx(case["limit"])
     assert reading.bound == case.get("bound")
@@ -271,7 +271,7 @@ WITHOUT_EXAMPLE = {
     "acme/bge-m4": ("embedding throughput", "openai-embeddings", "embeddings_per_s"),
     "acme/Qwen2.5-VL-7B-Instruct": ("p95 latency of describing images", "openai-chat", "p95_latency_s"),
     "acme/kokoro-2-90m": ("p50 latency", "openai-speech", "p50_latency_s"),
-    "acme/cogvideox-5b": ("videos per minute", "openai-videos", "request_throughput"),
+    "acme/cogvideox-5b": ("videos per minute", "openai-videos", "videos_per_s"),
     "acme/moshi-2": ("median time to the first audio of a voice assistant", "openai-realtime", "p50_ttft_s"),
 }
 
@@ -328,6 +328,47 @@ def test_numbers_are_renamed_where_a_contract_has_no_tokens(here):
     assert any("has no such number" in note for note in reading.notes)
     first = propose("acme/FLUX.2-dev", "H100", "minimize p95 TTFT").reading
     assert (first.metric, first.direction) == ("p95_latency_s", "lower")
+
+
+def test_embeddings_are_said_back_in_their_own_words(here):
+    goal = "embed short texts of 32 tokens, as many texts per second as possible, 16 clients at once"
+    proposal = propose("sentence-transformers/all-MiniLM-L6-v2", "CPU", goal, dest=here / "mine")
+    assert proposal.said_back == "embeddings_per_s, higher is better; 16 at once, 32-token texts"
+    assert "I would create mine/all-minilm-l6-v2-cpu/." in proposal.question
+    write_bundle(proposal)
+    assert "inputs of about 32 tokens (26 words)" in (proposal.path / "OBJECTIVE.md").read_text()
+    assert read_bundle(proposal.path).benchmark_args == ("--prompt-len", "26", "--concurrency", "16")
+    assert "answers of" not in propose("acme/FLUX.2-dev", "H100", "images per second").said_back
+
+
+def test_a_model_that_thinks_aloud_is_asked_to_answer_at_once(here):
+    """Of a model that can do both; not where thinking is the workload, nor for models that never or always think."""
+    proposal = propose("Qwen/Qwen3-8B", "cpu", "p95 latency at 2 req/s")
+    write_bundle(proposal)
+    bundle = read_bundle(proposal.path)
+    assert bundle.checker_args == ("--ask-suffix", "/no_think")
+    assert bundle.benchmark_args[-2:] == ("--ask-suffix", "/no_think")
+    for script in ("accuracy_checker/checker.py", "benchmark/benchmark.py"):
+        assert '"--ask-suffix", default="/no_think"' in (proposal.path / script).read_text()
+    assert "without thinking aloud" in (proposal.path / "OBJECTIVE.md").read_text()
+    assert ask_suffix("Qwen/Qwen3-30B-A3B-AWQ") == "/no_think"
+    for other in (
+        "Qwen/Qwen3-4B-Instruct-2507",
+        "Qwen/Qwen3-4B-Thinking-2507",
+        "Qwen/Qwen3.5-9B",
+        "Qwen/Qwen2.5-7B-Instruct",
+    ):
+        assert ask_suffix(other) == ""
+    aloud = propose("Qwen/Qwen3-8B", "cpu", "p95 latency of reasoning at 2 req/s", slug="aloud")
+    write_bundle(aloud)
+    assert read_bundle(aloud.path).checker_args == ()
+
+
+def test_a_slip_of_the_pen_is_read_and_said(here):
+    reading = read_goal("throuhgput at 4 req/s")
+    assert reading.metric == "output_tokens_per_s"
+    assert "'throuhgput' is read as 'throughput'" in reading.notes
+    assert read_goal("requested embedding latency, concurrently").notes == read_goal("embedding latency").notes
 
 
 def test_size_and_steps_of_an_image_goal_reach_both_scripts(here):

@@ -54,7 +54,7 @@ def init(
             return _not_written(
                 proposal, json, "pass --yes to write it; --modality, --api, --slug or --source to correct it"
             )
-        print(f"I read the goal as: {proposal.reading.said_back()}.", *(f"({n})" for n in proposal.reading.notes))
+        print(f"I read the goal as: {proposal.said_back}.", *(f"({n})" for n in proposal.reading.notes))
         answer = input(f"{proposal.question} [yes, no, or {'=…, '.join(_CORRECTIONS)}=…] ").strip()
         if answer.lower() in ("y", "yes"):
             break
@@ -80,7 +80,7 @@ def _not_written(proposal: Any, json: bool, hint: str) -> int:
     if json:
         print_json(proposal.document())
     else:
-        print(f"I read the goal as: {proposal.reading.said_back()}.")
+        print(f"I read the goal as: {proposal.said_back}.")
         for remark in proposal.reading.notes:
             print(f"  {remark}")
         print(f"source example: {proposal.source_name}")
@@ -107,7 +107,7 @@ def _write(proposal: Any, json: bool) -> int:
             f"source:  {proposal.source_name}"
             + (f" (by way of {proposal.source.name})" if proposal.source.name != proposal.source_name else "")
         )
-        print(f"goal:    {proposal.reading.said_back()}")
+        print(f"goal:    {proposal.said_back}")
         print(f"next:    {proposal.next_command}")
     if not result.ok:
         note("hint: mend what fails, then: vibeserve validate " + proposal.shown_path)

@@ -79,7 +79,14 @@ def _version(value: bool) -> None:
 def _root(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
-    """Give it a model, a machine and a workload goal: it builds the serving system made for exactly that."""
+    """Give it a model, a machine and a workload goal: it builds the serving system made for exactly that.
+
+    A bundle in three directories, as `init` hands it over:
+
+    vibeserve --ref DIR/reference --acc-checker DIR/accuracy_checker --bench DIR/benchmark
+
+    It is the same as `vibeserve optimize` with these flags.
+    """
 
 
 def command() -> Any:

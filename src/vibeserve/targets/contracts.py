@@ -50,6 +50,13 @@ def adapted(reading: Reading, modality: Modality) -> Reading:
     """The reading in this contract's own numbers: images have no tokens. What was renamed is said in its notes."""
     if is_text(modality) or reading.metric is None:
         return reading
+    if not modality.output.endswith("text") and reading.output_tokens:  # "64 tokens each": no answer has tokens here
+        reading = replace(reading, prompt_tokens=reading.prompt_tokens or reading.output_tokens, output_tokens=None)
+    counted = (
+        rf"(?i)\b({modality.items}) ?( as possible)? ?(per|/|a|each|every) ?(s|sec|second|m|min|minute|h|hour|day)\b"
+    )
+    if reading.metric == "request_throughput" and modality.items and re.search(counted, reading.goal):
+        return replace(reading, metric=modality.rate)
     prefix, name = re.fullmatch(r"((?:p\d\d|mean)_)?(.+)", reading.metric).groups()  # type: ignore[union-attr]
     new = modality.metrics.get(name)
     if new is None:
@@ -59,6 +66,15 @@ def adapted(reading: Reading, modality: Modality) -> Reading:
     metric = metric if direction == "lower" else new
     note = f"{reading.metric} is measured as {metric} here: {modality.arrow} has no such number"
     return replace(reading, metric=metric, direction=direction, notes=(*reading.notes, note))
+
+
+def said_back(reading: Reading, modality: Modality) -> str:
+    """The reading in one sentence, with what this contract has: an embedding has no length in tokens, a picture no prompt length."""
+    if is_text(modality):
+        return reading.said_back()
+    inputs = modality.said_inputs or ("prompts" if reading.prompt_tokens else "")
+    tokens = modality.output.endswith("text") and modality.input != "audio"
+    return reading.said_back(inputs, "answers" if tokens else "")
 
 
 def words(reading: Reading, modality: Modality, api: str, on_cpu: bool) -> Words:
@@ -73,8 +89,10 @@ def words(reading: Reading, modality: Modality, api: str, on_cpu: bool) -> Words
         args += ["--size", f"{size[1]}x{size[2]}" if size else "512x512", "--steps", steps[1] if steps else "20"]
         said.append(f"{args[-3]} pixels, {args[-1]} denoising steps")
     if reading.prompt_tokens:
-        args += ["--prompt-len", str(reading.prompt_tokens)]
-        said.append(f"inputs of about {reading.prompt_tokens} words")
+        # The scripts make inputs of common words: about a token each, and some six more for the invented name, the end and markers.
+        count = max(8, reading.prompt_tokens - 6)
+        args += ["--prompt-len", str(count)]
+        said.append(f"inputs of about {reading.prompt_tokens} tokens ({count} words)")
     if reading.output_tokens and modality.output.endswith("text") and modality.input != "audio":
         args += ["--max-tokens", str(reading.output_tokens)]
         said.append(f"answers of at most {reading.output_tokens} tokens")

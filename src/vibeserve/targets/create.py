@@ -18,7 +18,7 @@ from vibeserve.targets import contracts
 from vibeserve.targets.bundle import packaged_bundles
 from vibeserve.targets.bundle_toml import APIS
 from vibeserve.targets.goal import Reading, read_goal
-from vibeserve.targets.inference import Inference, gather, infer, modalities, source_for
+from vibeserve.targets.inference import Inference, ask_suffix, gather, infer, modalities, source_for
 from vibeserve.targets.objective import unit_of
 from vibeserve.targets.slug import hyphenate, machine_in_goal, machine_of, slug_for
 
@@ -56,7 +56,7 @@ class Proposal:
         modality, api = self.inference.modality, _API_WORDS.get(self.inference.api, self.inference.api)
         if self.reading.vague:
             return _ASK_GOAL
-        where = f"examples/model-serving/{self.slug}/"
+        where = f"{self.shown_path}/"
         doubts = "".join(f" Also: {doubt}." for doubt in self.inference.doubts)
         if modality.source is None:
             doubts += f" No example has this contract: it would be adapted from the {modality.transport} pattern of {modality.closest}."
@@ -68,6 +68,11 @@ class Proposal:
                 f"benchmark exercise? I would create {where}.{doubts}"
             )
         return f"I infer this is {modality.arrow} via {api}, and I would create {where}. Is that right?{doubts}"
+
+    @property
+    def said_back(self) -> str:
+        """The reading of the goal, in one sentence."""
+        return contracts.said_back(self.reading, self.inference.modality)
 
     @property
     def shown_path(self) -> str:
@@ -91,7 +96,7 @@ class Proposal:
                 "alternatives": [{"name": a.name, "input": a.input, "output": a.output, "api": a.api} for a in self.inference.alternatives],
             },
             "source_example": self.source_name, "source_path": self.source, "slug": self.slug, "path": self.shown_path,
-            "question": self.question, "reading": {**_reading(self.reading), "said_back": self.reading.said_back()},
+            "question": self.question, "reading": {**_reading(self.reading), "said_back": self.said_back},
             "hardware": self.machine, "written": written, "files": [str(f.relative_to(self.path)) for f in files],
             "next_command": self.next_command,
         }  # fmt: skip
@@ -232,7 +237,11 @@ def _adapt(proposal: Proposal, folder: Path, known_hardware: set[str], files: Fi
     device, dtype = values["device"], values["dtypes"][0]
     for script in (folder / "reference" / "reference.py", folder / "accuracy_checker" / "checker.py"):
         text = script.read_text(encoding="utf-8")
-        for flag, default in (("--device", device), ("--dtype", dtype)):
+        for flag, default in (
+            ("--device", device),
+            ("--dtype", dtype),
+            *([values["quiet"]] if values["quiet"] else []),
+        ):
             text = set_default(text, flag, default)
         write_text(files, script, text)
     for script in (folder / "benchmark" / "benchmark.py", *folder.glob("*/contract.py")):
@@ -286,6 +295,8 @@ def _values(proposal: Proposal, known_hardware: set[str]) -> dict[str, Any]:
     defaults: dict[str, Any] = (
         said_of.defaults if generic else {"--endpoint": arguments[1], "--prompt-len": prompt, "--max-tokens": output}
     )
+    quiet = [] if generic else _unthinking(proposal)
+    defaults |= dict([quiet]) if quiet else {}
     if reading.rate is not None:
         arguments += ["--rate", f"{reading.rate:g}"]
         defaults["--rate"] = reading.rate
@@ -300,6 +311,7 @@ def _values(proposal: Proposal, known_hardware: set[str]) -> dict[str, Any]:
     if not generic:
         arguments += ["--prompt-len", str(prompt), "--max-tokens", str(output)]
         arguments += ["--shared-prefix", str(shared)] if shared else []
+        arguments += quiet
     slo = {k: v for k, v in (("ttft_s", reading.slo_ttft_s), ("tpot_s", reading.slo_tpot_s)) if v is not None}
     unsaid = [n for n, v in (("prompt", reading.prompt_tokens), ("answer", reading.output_tokens)) if v is None]
     said = f" (by default: the goal names no {' or '.join(unsaid)} length)" if unsaid else ""
@@ -330,14 +342,22 @@ def _values(proposal: Proposal, known_hardware: set[str]) -> dict[str, Any]:
         "lengths": said_of.lengths if generic else lengths, "api": said_of.api if generic else f"{api} {modality.endpoints}".strip(), "said_of": said_of,
         "generic": generic,
         "api_name": proposal.inference.api, "accuracy": said_of.accuracy if generic else f"{exact if on_cpu else near} {modality.accuracy}".strip(), "goal": reading.goal,
-        "notes": [*reading.notes, *proposal.inference.doubts], "allowed": "" if on_cpu else ", bfloat16 arithmetic",
+        "notes": [*reading.notes, *proposal.inference.doubts, *([f"`{quiet[1]}` ends each question: the model answers without thinking aloud first"] if quiet else [])], "allowed": "" if on_cpu else ", bfloat16 arithmetic",
         "target": proposal.machine if proposal.machine in known_hardware else None,
         "dtypes": ["float32"] if on_cpu else ["bfloat16", "float32"], "margin": 0.0 if on_cpu else 0.125,
         "min_top1": 1.0 if on_cpu else 0.98, "slo": slo, "device": "cpu" if on_cpu else "auto",
-        "checker_args": ["--prefix-words", str(min(shared, 2000))] if shared and not generic else [], "benchmark_args": arguments,
+        "checker_args": [*(["--prefix-words", str(min(shared, 2000))] if shared and not generic else []), *quiet], "quiet": quiet, "benchmark_args": arguments,
         "defaults": defaults, "slug": proposal.slug, "path": proposal.shown_path, "command": proposal.next_command,
         "source": proposal.source.name if proposal.source else "",
     }  # fmt: skip
+
+
+def _unthinking(proposal: Proposal) -> list[str]:
+    """Flag and words with which a model that can think aloud answers at once; none where the goal asks for thinking."""
+    if proposal.inference.api != "openai-chat" or re.search(r"(?i)\b(think|reason)", proposal.reading.goal):
+        return []
+    suffix = ask_suffix(proposal.model)
+    return ["--ask-suffix", suffix] if suffix else []
 
 
 def _render(name: str, values: dict[str, Any]) -> str:

@@ -9,13 +9,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from vibeserve.targets.numerals import digits
+from vibeserve.targets.numerals import digits, spelled
 
 _DATA = Path(__file__).with_name("goal.toml")
-_NUMBER = r"(\d[\d,]*(?:\.\d+)?\s?[kK]?(?![a-zA-Z]))"
+_NUMBER = r"((?<![\w.])\d+(?:\.\d+)?\s?[kKM]?(?![a-zA-Z]))"
 _PERCENTILE = (
     r"\bp(50|90|95|99)\b|\b(50|90|95|99)(?:th)?[- ](?:percentile|pct|%)"
     r"|\b(50|90|95|99) ?% of (?:the |all |our )?(?:requests|answers|calls|users|replies|responses)"
+)
+_NO_PROMPT = (  # what an answer is called, and what is no text at all: "answers of 200 tokens", "batches of 8"
+    r"(?:answer|completion|output|response|repl[iy]|generation|summar|edit|stor[iy]|essay|post|description|translation|poem|label|"
+    r"batch|per|prefix|preamble|header|second|minute|hour|user|client|stream|session)"
 )
 _BARE = r"(?i)p\d\d|tail|\d\d(th)? percentile|in (less than|under|at most|no more than)"
 _LIMIT = (
@@ -25,8 +29,9 @@ _LIMIT = (
 _SECONDS = r"(\d+(?:\.\d+)?)\s*(ms|msec|milliseconds?|s|secs?|seconds?|min|minutes?)\b"
 _PER_TIME = r"\s*(?:/|per|a|each|every)\s*(s|sec|second|min|minute|h|hour)\b"
 _ASKED = (
-    r"(?:req(?:uest)?s?|quer(?:y|ies)|calls?|images?|pictures?|clips?|videos?|edits?|"
-    r"prompts?|completions?|transcriptions?|messages?|chats?|embeddings?|documents?|sentences?|answers?|texts?)(?:\s+(?:arrive|come|are sent|in))?"
+    r"(?:req(?:uest)?s?|quer(?:y|ies)|calls?|images?|imgs?|pictures?|clips?|videos?|edits?|prompts?|completions?|transcriptions?|"
+    r"messages?|chats?|embeddings?|vectors?|documents?|docs?|passages?|sentences?|answers?|texts?|objects?|pages?)"
+    r"(?:\s+(?:arrive|come|are sent|in))?"
 )
 
 
@@ -58,24 +63,25 @@ class Reading:
         """Whether it must be asked for again: nothing says what is measured."""
         return self.metric is None
 
-    def said_back(self) -> str:
-        """The reading in one sentence."""
+    def said_back(self, inputs: str = "prompts", answers: str = "answers") -> str:
+        """The reading in one sentence; `inputs` and `answers` are what the contract calls them, empty where they have no length."""
         if self.metric is None:
             return "no metric was found in the goal"
         load = (
             f"{self.rate:g} requests/s" if self.rate is not None
             else f"{self.concurrency} at once" if self.concurrency is not None else "a load of our choice"
         )  # fmt: skip
-        prompt = f"{self.prompt_tokens}-token prompts" if self.prompt_tokens else "prompts of a default length"
-        output = f"{self.output_tokens}-token answers" if self.output_tokens else "answers of a default length"
+        prompt = f"{self.prompt_tokens}-token {inputs}" if self.prompt_tokens else f"{inputs} of a default length"
+        output = f"{self.output_tokens}-token {answers}" if self.output_tokens else f"{answers} of a default length"
         shared = f", {self.shared_prefix_tokens} tokens of them shared" if self.shared_prefix_tokens else ""
+        lengths = [*([prompt + shared] if inputs else []), *([output] if answers else [])]
         limit = f", to stay within {self.limit:g} s" if self.limit is not None else ""
         limit += f", with {self.bound}" if self.bound else ""
         slo = [
             f"{n} at most {v:g} s" for n, v in (("ttft", self.slo_ttft_s), ("tpot", self.slo_tpot_s)) if v is not None
         ]
         limit += f", SLO: {' and '.join(slo)}" if slo else ""
-        return f"{self.metric}, {self.direction} is better{limit}; {load}, {prompt}{shared}, {output}"
+        return f"{self.metric}, {self.direction} is better{limit}; {', '.join([load, *lengths])}"
 
 
 @cache
@@ -89,12 +95,14 @@ def read_goal(goal: str, *, default_shape: str = "text") -> Reading:
     An empty or vague goal gives a reading whose `metric` is None.
     """
     said = " ".join(goal.replace("→", "->").split())
-    text = digits(said)
+    text, respelled = spelled(digits(said))
+    text = re.sub(r"(?i)(?:\b(?:about|around|roughly|approx(?:imately|\.)?|circa|ca\.)|~|≈)\s*(?=\d)", "", text)
     concurrency, rate = _concurrency(text), _rate(text)
     shared, rest = _shared(text)
     prompt, output = _lengths(rest)
     limits = _limits(text)
     quantity, notes = _objective(text, limits)
+    notes += respelled
     metric, direction, limit, bound = None, None, None, None
     slo: dict[str, float] = {}
     if quantity is not None:
@@ -120,7 +128,9 @@ def read_goal(goal: str, *, default_shape: str = "text") -> Reading:
 
 
 def _number(text: str) -> float:
-    clean = text.replace(",", "").strip()
+    clean = text.strip()
+    if clean[-1:] == "M":
+        return float(clean[:-1]) * 1e6
     if clean[-1:] in "kK":
         value = float(clean[:-1])
         return value * (1024 if value in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512) else 1000)
@@ -144,14 +154,15 @@ def _concurrency(text: str) -> int | None:
     hit = _first(
         [
             rf"{_NUMBER}\s*(?:\w+[- ])?(?:concurrent|simultaneous|parallel)",
-            rf"{_NUMBER}\s*(?:\w+ )?(?:users?|clients?|customers|streams?|sessions?|agents|workers|callers|listeners|developers|people|(?:\w+ )?(?:requests? )?(?:at once|at a time|in flight|at the same time|in parallel))",
-            rf"(?:concurrency|batch(?: size)?)\s*(?:of|=|:|is)?\s*{_NUMBER}",
+            rf"{_NUMBER}\s*(?:[a-z]+ )?(?:users?|clients?|customers|streams?|sessions?|agents|workers|callers|listeners|dev(?:eloper)?s|people|co-?workers|colleagues|employees|students|(?:\w+ )?(?:requests? )?(?:at once|at a time|in flight|at the same time|in parallel))",
+            rf"{_NUMBER}\s*of (?:them|us|my|our|those|these)(?: \w+){{0,4}} (?:at once|at the same time|simultaneously|in parallel)",
+            rf"(?:concurrency|batch(?: size)?|\bbs)\s*(?:of|=|:|is)?\s*{_NUMBER}",
         ],
         text,
     )  # fmt: skip
     if hit is not None:
         return int(_number(hit.group(1)))
-    alone = r"\b(single|one)[- ](user|stream|request|client|session|developer|person|customer|caller)\b|\bone at a time\b|\bsequential(ly)?\b|\binteractive, alone\b"
+    alone = r"\b(single|one)[- ](user|stream|request|client|session|dev(?:eloper)?|person|customer|caller)\b|\bone at a time\b|\bsequential(ly)?\b|\binteractive, alone\b"
     return 1 if re.search(alone, text, re.I) else None
 
 
@@ -163,8 +174,8 @@ def _shared(text: str) -> tuple[int | None, str]:
             rf"{_NUMBER}[- ]?tokens?\s+(?:long\s+)?{kind}\s+(?:\w+\s+)?(?:prefix|prompt|context|document)",
             rf"{kind}\s+(?:\w+\s+)?(?:prefix|prompt|context|document)(?:es|s)?\s+(?:of|with|:)\s+(?:about\s+)?{_NUMBER}(?:\s*tokens?)?",
             rf"{kind}\s+{_NUMBER}[- ]?tokens?\s+(?:long\s+)?(?:\w+\s+)?(?:prefix|prompt|context|document|preamble|text)",
-            rf"{_NUMBER}\s*shared\s+tokens?",
-            rf"shar\w+\s+(?:the\s+)?(?:first\s+|same\s+)?{_NUMBER}\s*tokens?",
+            rf"{_NUMBER}\s*{kind}\s+tokens?",
+            rf"shar\w+\s+(?:the\s+|an?\s+|one\s+)?(?:first\s+|same\s+|common\s+)?{_NUMBER}[- ]?tokens?",
         ],
         text,
     )
@@ -179,7 +190,8 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
             rf"\bisl\s*[=:]?\s*{_NUMBER}\D{{1,12}}osl\s*[=:]?\s*{_NUMBER}",
             rf"\b{_NUMBER}\s*/\s*{_NUMBER}\s*tokens?\b",
             rf"{_NUMBER}\s*tokens?\s*(?:to|->|into)\s*(?:about )?{_NUMBER}\s*tokens?\b",
-            rf"{_NUMBER}\s*(?:unique|new)(?: tokens?)?\s*(?:in)?[,/]?\s*(?:and )?{_NUMBER}\s*out\b",
+            rf"{_NUMBER}\s*(?:unique|new|own|fresh|different|divergent)(?: tokens?)?\s*(?:in)?[,/]?\s*(?:and )?{_NUMBER}\s*out\b",
+            rf"(?:prompts?|inputs?|\bin)\s*(?:len(?:gth)?s?|size)?\s*(?:of|=|:|is)?\s*{_NUMBER}(?:\s*tokens?)?\s*[,;/]?\s*(?:and\s+)?(?:outputs?|answers?|completions?|out)\s*(?:len(?:gth)?s?|size)?\s*(?:of|=|:|is)?\s*{_NUMBER}",
         ],
         text,
     )  # fmt: skip
@@ -191,6 +203,8 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
             rf"{_NUMBER}[- ]?(?:output|new|generated|completion)[- ]tokens?",
             rf"{_NUMBER}[- ]?tokens?[- ]{said}(?:completions?|outputs?|responses?|answers?|generations?|replies|summar\w+|edits?|stor(?:y|ies)|essays?|posts?|descriptions?|translations?|poems?|labels?)",
             rf"(?:generat\w+|output\w*|answers?|completions?|responses?|repl(?:y|ies)|produc\w+|summar\w+|max[- _]tokens)\s*(?:of|with|=|:|is)?\s*(?:up to |about |around |at most )?{_NUMBER}\s*(?:new |output )?tokens?",
+            rf"{_NUMBER}\s*tokens?\s*(?:each\b|(?:per|for each|for every) (?:request|answer|call|completion|reply))",
+            rf"(?:outputs?|completions?|max[- _]tokens)\s*(?:len(?:gth)?|size)?\s*(?:of|=|:|is)?\s*{_NUMBER}(?!\s*(?:[a-z]+ )?(?:per|/|a) )",
         ],
         text,
     )  # fmt: skip
@@ -202,6 +216,10 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
             r"(?:for|with|at|on|using) (\d+(?:\.\d+)?\s?k)[- ](?:long )?(?:prompts?|inputs?|contexts?)\b",
             rf"(?:prompts?|inputs?|contexts?|documents?|files?)\s*(?:of|with|=|:|is|are|up to|around|\()?\s*(?:up to |about |around )?{_NUMBER}\s*tokens?",
             rf"{_NUMBER}[- ](?:token )?(?:long )?context",
+            rf"{_NUMBER}\s*tokens?\s*(?:per|for each|in each|for every) (?:document|doc|text|passage|prompt|page|file|chunk|sentence)\b",
+            rf"\b(?!{_NO_PROMPT})[a-z]+s (?:of|with) (?:up to )?{_NUMBER}[- ]?tokens?",
+            rf"{_NUMBER}[- ]tokens?[- ](?!{_NO_PROMPT})[a-z]{{3,}}s\b",
+            rf"(?:prompts?|inputs?|context)\s*(?:len(?:gth)?|size)?\s*(?:of|=|:|is)?\s*{_NUMBER}(?!\s*(?:[a-z]+ )?(?:per|/|a) )(?=\s*(?:[,;.]|tokens?|$))",
         ],
         text,
     )  # fmt: skip
@@ -222,7 +240,9 @@ def _limits(text: str) -> list[tuple[str, float]]:
             named := next((n for n, p in ahead if _names(p, text[: hit.start()])), None)
         ):  # "500 ms TTFT", "40 ms per token"
             found.append((named, seconds))
-        elif hit.group(1):
+        elif hit.group(1) or re.match(
+            r"\s*(max(imum)?|at (the )?(most|latest)|or (less|better|faster)|tops)\b", text[hit.end() :], re.I
+        ):
             found.append((_bounded(text[: hit.start()], text[hit.end() : hit.end() + 30], timed), seconds))
     speed = r"(\d+(?:\.\d+)?) ?tok(?:en)?s? ?(?:/|per) ?s(?:ec(?:ond)?)? ?(?:/|per|for (?:each|every)) ?\w+"
     if per_user := re.search(speed, text, re.I):
@@ -257,6 +277,9 @@ def _objective(text: str, limits: list[tuple[str, float]]) -> tuple[dict[str, An
     """The quantity that is optimised: one that a verb asks for, else one without a bound, else the bounded one."""
     notes: list[str] = []
     without_load = re.sub(rf"(?<!at least )\b(?:at )?{_NUMBER}\s*{_ASKED}{_PER_TIME}", " ", text, flags=re.I)
+    without_load = re.sub(
+        rf"{_NUMBER}\s*(?:rps|qps)\b|\b(?:rps|qps)\s*(?:of|=|:)?\s*{_NUMBER}", " ", without_load, flags=re.I
+    )
     found: list[tuple[int, dict[str, Any], bool]] = []
     for order, quantity in enumerate(_quantities()):
         for hit in re.finditer(quantity["pattern"], without_load, re.I):
@@ -295,7 +318,7 @@ def _name(quantity: dict[str, Any], text: str, notes: list[str]) -> str:
         return str(quantity["name"])
     if named := _percentile(text):
         percentile = named
-    elif re.search(r"\b(mean|average)\b", text, re.I):
+    elif re.search(r"\b(mean|average|avg)\b", text, re.I):
         percentile = "mean"
     elif tail := re.search(r"\b(tail|worst|nobody|no one)\b", text, re.I):
         percentile = "p99"

@@ -41,6 +41,8 @@ class Modality:
     measures: tuple[str, ...] = ()
     inputs: str = ""
     max_tokens: int = 0
+    items: str = ""
+    said_inputs: str = ""
 
     @property
     def arrow(self) -> str:
@@ -233,6 +235,12 @@ def _api(modality: Modality, evidence: Evidence, chat: bool) -> str:
     ):
         return modality.streaming_api
     return modality.api
+
+
+def ask_suffix(model: str) -> str:
+    """What ends a conversation's question so that a model that can think aloud answers at once; empty where nothing does."""
+    name = model.rstrip("/").split("/")[-1]
+    return next((t["suffix"] for t in _tables()["thinking"] if re.search(t["pattern"], name, re.I)), "")
 
 
 def source_for(modality: Modality, hardware: str | None) -> str:

@@ -1,7 +1,8 @@
-"""Numbers as people write them in a sentence, put into digits: "thirty-two users", "half a second", "1,500 ms"."""
+"""Numbers as people write them in a sentence, put into digits ("thirty-two users", "half a second", "1,500 ms"); slips of the pen."""
 
 from __future__ import annotations
 
+import difflib
 import re
 
 _ONES = [
@@ -54,6 +55,34 @@ def digits(text: str) -> str:
         return str(_value(hit.group(0))) if counted and hit.group(0).lower() != "one" else hit.group(0)
 
     return _PHRASE.sub(replace, text)
+
+
+# Long words that a goal hangs on: a slip of the pen in one of these would lose the metric.
+_HANGS_ON = (
+    "throughput", "latency", "latencies", "goodput", "percentile", "concurrent", "concurrency", "simultaneous", "requests",
+    "milliseconds", "embeddings", "transcription",
+)  # fmt: skip
+
+
+def spelled(text: str) -> tuple[str, list[str]]:
+    """`text` with misspelt words that a goal hangs on put right, and a note for each."""
+    notes = []
+
+    def replace(hit: re.Match[str]) -> str:
+        word = hit.group(0).lower()
+        near = [] if word in _HANGS_ON else difflib.get_close_matches(word, _HANGS_ON, 1, 0.86)
+        if not near or word in (
+            near[0].rstrip("s"),
+            near[0] + "s",
+            near[0] + "ed",
+            near[0] + "ly",
+            near[0].rstrip("s") + "ed",
+        ):
+            return hit.group(0)
+        notes.append(f"'{hit.group(0)}' is read as {near[0]!r}")
+        return near[0]
+
+    return re.sub(r"\b[A-Za-z]{6,}\b", replace, text), notes
 
 
 def _value(phrase: str) -> int:

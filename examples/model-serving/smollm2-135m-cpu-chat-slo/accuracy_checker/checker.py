@@ -25,7 +25,7 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +159,11 @@ def long_prompt(seed: int, tokenizer: Any, tokens: int) -> Prompt:
 def suite(args: argparse.Namespace) -> list[Prompt]:
     """All prompts; conversations only where the model has a chat template."""
     prompts = [*FIXED, *fresh_prompts(args.seed, args.num_fresh), *prefix_prompts(args.seed, args.prefix_words)]
+    if args.ask_suffix:
+        prompts = [
+            replace(p, messages=(*p.messages[:-1], (p.messages[-1][0], f"{p.messages[-1][1]} {args.ask_suffix}"))) if p.chat else p
+            for p in prompts
+        ]  # fmt: skip
     config = json.loads((args.model_dir / "tokenizer_config.json").read_text(encoding="utf-8"))
     if (args.model_dir / "chat_template.jinja").is_file() or config.get("chat_template"):
         return prompts
@@ -192,6 +197,7 @@ class Wire:
         self.host, self.port, self.base = parts.hostname, parts.port or 80, parts.path.rstrip("/")
         self.timeout_s = timeout_s
         self.model = ""
+        self.ids, self.answered = True, False  # whether token ids are asked for, and whether anything was answered yet
 
     def get(self, path: str) -> tuple[int, Any]:
         """GET a path: status and JSON (None where it is none)."""
@@ -211,7 +217,8 @@ class Wire:
         """Send one prompt; with `leave_after`, close the connection after so many pieces of the stream."""
         answer = Answer()
         body = {**({"model": self.model} if self.model else {}), **prompt.fields()}
-        body |= {"max_tokens": prompt.max_tokens, "temperature": 0, "stream": stream, "return_token_ids": True}
+        body |= {"max_tokens": prompt.max_tokens, "temperature": 0, "stream": stream}
+        body |= {"return_token_ids": True} if self.ids else {}
         body |= {"stream_options": {"include_usage": True}} if stream else {}
         connection = http.client.HTTPConnection(self.host, self.port, timeout=self.timeout_s)
         try:
@@ -230,6 +237,15 @@ class Wire:
             answer.error = f"{type(error).__name__}: {error}"
         finally:
             connection.close()
+        if self.ids and not self.answered and (answer.error or "").startswith(("HTTP 400", "HTTP 422")):
+            self.ids = False
+            print(
+                f"the server refuses a request with return_token_ids ({answer.error}); it is asked without, and answers are "
+                "compared by their text. With the field (ids of the tokens in each choice's `token_ids`) they are compared by ids.",
+                flush=True,
+            )
+            return self.ask(prompt, stream=stream, leave_after=leave_after, **fields)
+        self.answered = self.answered or answer.error is None
         return answer
 
     def _read_stream(self, response: http.client.HTTPResponse, answer: Answer, leave_after: int | None) -> None:
@@ -659,8 +675,11 @@ def judge_stops(reference: Reference, asked: Asked, report: Report) -> None:
         if not problem and (answer.text != want or answer.finish_reason != "stop"):
             problem = f"stop {stop!r}: {answer.text!r} ({answer.finish_reason}) instead of {want!r} (stop)"
         if not problem and whole.ids is not None and answer.ids is not None:
-            count = next(n for n in range(1, len(whole.ids) + 1) if stop in reference.text(whole.ids[:n]))
-            if answer.ids != whole.ids[:count]:
+            ends = (n for n in range(1, len(whole.ids) + 1) if stop in reference.text(whole.ids[:n]))
+            count = next(ends, None)
+            if count is None:
+                problem = f"stop {stop!r} is in the text of the answer without it, but not in the text of its ids"
+            elif answer.ids != whole.ids[:count]:
                 problem = (
                     f"stop {stop!r}: {len(answer.ids)} ids, the first {count} of the answer without it were expected"
                 )
@@ -783,6 +802,9 @@ def parser() -> argparse.ArgumentParser:
         help="seconds within which the long prompt must be answered (default 300)",
     )
     p.add_argument("--seed", type=int, help="of the fresh prompts (default: drawn now, and printed)")
+    p.add_argument(
+        "--ask-suffix", default="", help="ends each conversation's question, such as /no_think (default: nothing)"
+    )
     p.add_argument("--timeout", type=float, default=300.0, help="seconds that one request may take (default 300)")
     p.add_argument("--cache-dir", type=Path, help="keep proven answers here, keyed by weights, prompt and settings")
     p.add_argument("--answers", type=Path, help="instead: prove the sampled answers in a benchmark's JSON")

@@ -146,6 +146,7 @@ class Prompts:
         self.tokens, self.chat, self.length = tokens, chat, length + args.shared_prefix
         self.every = round(1 / args.fresh_share) if args.fresh_share > 0 else 0
         self.keys = (f"{args.seed}/{label}", f"{args.fresh_seed}/fresh/{label}")
+        self.suffix = f" {args.ask_suffix}" if args.ask_suffix and chat else ""
         self.shared = ""
         if args.shared_prefix:
             generator = random.Random(f"{args.seed}/{args.fresh_seed}/shared/{label}")
@@ -176,7 +177,7 @@ class Prompts:
         generator = random.Random(f"{self.keys[1]}/{index}")
         name = "".join(generator.sample(_SYLLABLES, 3)).capitalize()
         text = self._file[index % len(self._file)]
-        head, tail = f"{name}: ", f" Begin your answer with the name {name}."
+        head, tail = f"{name}: ", f" Begin your answer with the name {name}.{self.suffix}"
         room = self.length
         while True:
             body = self.tokens.decode(self.tokens.ids(text)[:room])
@@ -200,7 +201,7 @@ class Prompts:
             prompt = Prompt(index, name, self.length, fresh)
             if self.chat:
                 system = self.shared or f"Desk {code}."
-                ask = f"Write a long story about a {person} named {name}."
+                ask = f"Write a long story about a {person} named {name}.{self.suffix}"
                 user = f"{name}:{middle} {ask}" if middle else ask
                 prompt.messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
                 return prompt, len(self.tokens.chat_ids(prompt.messages))
@@ -1305,6 +1306,9 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument(
         "--shared-prefix", type=int, default=0, help="tokens that all prompts begin with, in addition (default 0)"
+    )
+    p.add_argument(
+        "--ask-suffix", default="", help="ends each conversation's question, such as /no_think (default: nothing)"
     )
     p.add_argument(
         "--dataset", type=Path, help="take prompts from this file, cut to --prompt-len, instead of made ones"

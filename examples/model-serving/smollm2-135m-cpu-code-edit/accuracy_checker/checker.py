@@ -15,10 +15,12 @@ One file; only torch and transformers beyond the standard library, imported when
 from __future__ import annotations
 
 import argparse
+import difflib
 import hashlib
 import http.client
 import json
 import random
+import re
 import secrets
 import sys
 import threading
@@ -180,6 +182,7 @@ class Wire:
         self.host, self.port, self.base = parts.hostname, parts.port or 80, parts.path.rstrip("/")
         self.timeout_s = timeout_s
         self.model = ""
+        self.ids, self.answered = True, False  # whether token ids are asked for, and whether anything was answered yet
 
     def get(self, path: str) -> tuple[int, Any]:
         """GET a path: status and JSON (None where it is none)."""
@@ -199,7 +202,8 @@ class Wire:
         """Send one prompt; with `leave_after`, close the connection after so many pieces of the stream."""
         answer = Answer()
         body = {**({"model": self.model} if self.model else {}), **prompt.fields()}
-        body |= {"max_tokens": prompt.max_tokens, "temperature": 0, "stream": stream, "return_token_ids": True}
+        body |= {"max_tokens": prompt.max_tokens, "temperature": 0, "stream": stream}
+        body |= {"return_token_ids": True} if self.ids else {}
         body |= {"stream_options": {"include_usage": True}} if stream else {}
         connection = http.client.HTTPConnection(self.host, self.port, timeout=self.timeout_s)
         try:
@@ -218,6 +222,15 @@ class Wire:
             answer.error = f"{type(error).__name__}: {error}"
         finally:
             connection.close()
+        if self.ids and not self.answered and (answer.error or "").startswith(("HTTP 400", "HTTP 422")):
+            self.ids = False
+            print(
+                f"the server refuses a request with return_token_ids ({answer.error}); it is asked without, and answers are "
+                "compared by their text. With the field (ids of the tokens in each choice's `token_ids`) they are compared by ids.",
+                flush=True,
+            )
+            return self.ask(prompt, stream=stream, leave_after=leave_after, **fields)
+        self.answered = self.answered or answer.error is None
         return answer
 
     def _read_stream(self, response: http.client.HTTPResponse, answer: Answer, leave_after: int | None) -> None:
@@ -300,8 +313,8 @@ class Asked:
     lengths: list[tuple[Prompt, int, Answer]] = field(default_factory=list)
     stops: list[tuple[Prompt, str, bool, Answer]] = field(default_factory=list)
     seeded: list[Answer] = field(default_factory=list)
-    predicted: list[tuple[str, str, Answer]] = field(default_factory=list)
-    """Prompt's name, what the prediction was, and the answer."""
+    predicted: list[tuple[str, str, str, Answer]] = field(default_factory=list)
+    """Prompt's name, what kind of prediction it had, the prediction, and the answer."""
 
 
 def ask_all(wire: Wire, prompts: list[Prompt], seed: int) -> Asked:
@@ -353,7 +366,7 @@ def ask_with_predictions(wire: Wire, prompts: list[Prompt], asked: Asked, seed: 
             ("longer", f"{right} {other}"),
         ):
             answer = wire.ask(prompt, stream=at % 2 == 1, prediction={"type": "content", "content": text})
-            asked.predicted.append((prompt.name, kind, answer))
+            asked.predicted.append((prompt.name, kind, text, answer))
 
 
 def edited(text: str, generator: random.Random) -> str:
@@ -367,10 +380,21 @@ def edited(text: str, generator: random.Random) -> str:
     return " ".join(words)
 
 
+def alike(a: str, b: str) -> float:
+    """How alike two texts are, 0 to 1: matching words and signs over all of them."""
+    words = [re.findall(r"\n|\w+|[^\w\s]", text) for text in (a, b)]
+    return difflib.SequenceMatcher(None, *words, autojunk=False).ratio()
+
+
 def judge_predictions(asked: Asked, report: Report) -> None:
     """A prediction changes no answer, and the usage tells no more of it than the answer has."""
-    for name, kind, answer in asked.predicted:
+    for name, kind, sent, answer in asked.predicted:
         judge_equal(f"prediction-{kind}", asked.alone, {name: answer}, report)
+        if kind == "edited" and sent != asked.alone[name].text:
+            right = asked.alone[name].text
+            echo, own = alike(sent, right), alike(answer.text, right)
+            detail = f"the answer is {own:.3f} like the one without a prediction, the prediction {echo:.3f}"
+            report.add(f"nearer-than-the-prediction/{name}", own > echo, detail)
         details = (answer.usage or {}).get("completion_tokens_details") or {}
         accepted, rejected = (details.get(f"{which}_prediction_tokens", 0) for which in ("accepted", "rejected"))
         total = (answer.usage or {}).get("completion_tokens", 0)
@@ -662,8 +686,11 @@ def judge_stops(reference: Reference, asked: Asked, report: Report) -> None:
         if not problem and (answer.text != want or answer.finish_reason != "stop"):
             problem = f"stop {stop!r}: {answer.text!r} ({answer.finish_reason}) instead of {want!r} (stop)"
         if not problem and whole.ids is not None and answer.ids is not None:
-            count = next(n for n in range(1, len(whole.ids) + 1) if stop in reference.text(whole.ids[:n]))
-            if answer.ids != whole.ids[:count]:
+            ends = (n for n in range(1, len(whole.ids) + 1) if stop in reference.text(whole.ids[:n]))
+            count = next(ends, None)
+            if count is None:
+                problem = f"stop {stop!r} is in the text of the answer without it, but not in the text of its ids"
+            elif answer.ids != whole.ids[:count]:
                 problem = (
                     f"stop {stop!r}: {len(answer.ids)} ids, the first {count} of the answer without it were expected"
                 )

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import difflib
 import gc
 import itertools
 import json
@@ -948,7 +949,8 @@ def plausibility(ok: list[Call], level: Level) -> dict[str, Any]:
     """Whether the answers belong to their prompts: most tell of the invented name, and hardly two are alike.
 
     Tasks of --edits have no invented name: there an answer has a long word of its task, and none that only the task
-    before it has; tasks that differ in a word alone may begin alike.
+    before it has; tasks that differ in a word alone may begin alike. A prediction lacks at least one word in fifty of the
+    answer: answers that are their predictions, word for word, were not made by the model.
     """
     if level.max_tokens < 16 or len(ok) < 3:
         return {"ok": None, "reason": "not run: it needs 3 answers of at least 16 tokens"}
@@ -958,8 +960,15 @@ def plausibility(ok: list[Call], level: Level) -> dict[str, Any]:
         _tells(c, _names(ok[i - 1].prompt) - (_names(c.prompt) if edited else set())) for i, c in enumerate(ok)
     ) / len(ok)
     distinct = len({c.text for c in ok}) / len({(c.prompt.text, str(c.prompt.messages)) for c in ok})
-    good = own >= 0.3 and own > others + 0.2 and distinct >= (0.75 if edited else 0.9)
-    return {"ok": good, "names_own": own, "names_another": others, "distinct": distinct, "n": len(ok)}
+    words = [[re.findall(r"\w+|[^\w\s]", text) for text in (c.text, c.prompt.prediction)] for c in ok if c.prompt.edit]
+    whole = [(a[:-1], b[: len(a) - 1]) for a, b in words if min(len(a), len(b)) >= 60]  # the last word may be cut
+    same = [difflib.SequenceMatcher(None, a, b, autojunk=False).ratio() > 0.99 for a, b in whole]
+    echoed = sum(same) / len(same) if same else 0.0
+    good = own >= 0.3 and own > others + 0.2 and distinct >= (0.75 if edited else 0.9) and echoed <= 0.2
+    return {
+        "ok": good, "names_own": own, "names_another": others, "distinct": distinct, "n": len(ok),
+        "echoed_predictions": echoed if same else None,
+    }  # fmt: skip
 
 
 def _names(prompt: Prompt) -> set[str]:
