@@ -106,7 +106,8 @@ def test_a_server_that_fails_has_no_value(cli, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["check", MINI, "--url", "http://127.0.0.1:1"], 1, "no server answers at http://127.0.0.1:1"),
+        (["check", MINI, "--url", "http://127.0.0.1:1"], 2, "no server answers at http://127.0.0.1:1"),
+        (["bench", MINI, "--url", "http://127.0.0.1:1"], 2, "no server answers at http://127.0.0.1:1"),
         (["check", MINI, "--url", "here:80"], 2, "not the address of a server: 'here:80'"),
         (["check", MINI], 2, "--url"),
         (["bench", MINI, "--url", "http://127.0.0.1:1", "--pairs", 5], 2, "--pairs needs a second server"),

@@ -59,3 +59,13 @@ def test_ctrl_c_is_4_and_no_traceback(cli, monkeypatch):
     monkeypatch.setattr("vibeserve.search.find", interrupted)
     code, out, err = cli("resume", "latest")
     assert (code, out, err.strip()) == (4, "", "interrupted")
+
+
+def test_a_current_directory_that_is_gone_is_said(cli, tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    code, _, err = cli("runs")
+    assert code == 2
+    assert "error: the current directory does not exist any more" in err

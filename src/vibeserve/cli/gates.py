@@ -30,11 +30,11 @@ def check(
     json: JsonFlag = False,
 ) -> int:
     """Run a bundle's accuracy checker against a running server. Exit 0: it passes; 1: it does not."""
-    from vibeserve.measure import ExternalServer, run_checker
+    from vibeserve.measure import run_checker
     from vibeserve.targets import read_bundle
 
     target = read_bundle(bundle)
-    ExternalServer(url, target.health).require_alive()
+    _reached(url, target.health)
     weights = _model(target, model_dir)
     with tempfile.TemporaryDirectory(prefix="vibeserve-check-") as folder:
         where = output or Path(folder) / "check.json"
@@ -70,7 +70,6 @@ def bench(
     What follows -- goes to the benchmark: -- --sweep concurrency=1,4,16 prompt-len=64,512 makes a curve, of
     which --output has each level as soon as it ends.
     """
-    from vibeserve.measure import ExternalServer
     from vibeserve.measure.bench_document import bench_document
     from vibeserve.measure.gates import run_benchmark
     from vibeserve.targets import read_bundle
@@ -78,8 +77,7 @@ def bench(
     target = read_bundle(bundle)
     if pairs is not None and against is None:
         raise InputError("--pairs needs a second server", hint="--against http://HOST:PORT")
-    server = ExternalServer(url, target.health)
-    server.require_alive()
+    server = _reached(url, target.health)
     weights = _model(target, model_dir)
     extra = passed or []
     with tempfile.TemporaryDirectory(prefix="vibeserve-bench-") as folder:
@@ -120,11 +118,10 @@ def _against(
     extra: list[str],
     folder: Path,
 ) -> dict[str, Any]:
-    from vibeserve.measure import DEFAULT_PAIRS, DEFAULT_WINDOW_S, ExternalServer, Window, compare
+    from vibeserve.measure import DEFAULT_PAIRS, DEFAULT_WINDOW_S, Window, compare
     from vibeserve.measure.bench_document import bench_document
 
-    other = ExternalServer(against, target.health)
-    other.require_alive()
+    other = _reached(against, target.health)
     count = pairs or DEFAULT_PAIRS
 
     def told(one: Window) -> None:
@@ -146,6 +143,18 @@ def _against(
     )
     last = next(one for one in reversed(comparison.windows) if one.side == "b")
     return bench_document(target, last.result, comparison)
+
+
+def _reached(url: str, health: str) -> Any:
+    """The server at `url`. Raises InputError where none answers: nothing has been checked then, so nothing has failed."""
+    from vibeserve.measure import ExternalServer, RunError
+
+    server = ExternalServer(url, health)
+    try:
+        server.require_alive()
+    except RunError as error:
+        raise InputError(error.message, hint=error.hint or "wait until it is ready") from None
+    return server
 
 
 def _model(target: Any, model_dir: Path | None) -> Path:

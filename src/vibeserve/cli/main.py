@@ -110,6 +110,8 @@ def run(args: list[str]) -> int:
     debug = "--debug" in args
     if debug:
         args = [arg for arg in args if arg != "--debug"]
+    if not _here():
+        return _report(InputError("the current directory does not exist any more", hint="go to one that does"), args)
     try:
         result = command().main(args=args, prog_name="vibeserve", standalone_mode=False)
         # Typer turns a KeyboardInterrupt into 130; of `nki run` that is the script's own code.
@@ -136,6 +138,14 @@ def run(args: list[str]) -> int:
             return EXIT_BAD_INPUT
         text = " ".join(str(error.format_message()).split())
         return _report(InputError(text or type(error).__name__, hint=f"see 'vibeserve {_verb_of(args)}--help'"), args)
+
+
+def _here() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _verb_of(args: list[str]) -> str:

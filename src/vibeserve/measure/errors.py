@@ -62,6 +62,10 @@ def tail_of(path: Path, lines: int = 20, limit_bytes: int = 8192) -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line that says something, shortened."""
-    line = text.rstrip().rpartition("\n")[2].strip()
+    """The last line that says something, shortened; where it is a hint, with the error before it."""
+    lines = text.rstrip().splitlines()
+    line = lines[-1].strip() if lines else ""
+    before = lines[-2].strip() if len(lines) > 1 else ""
+    if line.startswith("hint: ") and before.startswith("error: "):
+        line = f"{before.removeprefix('error: ')} ({line.removeprefix('hint: ')})"
     return line if len(line) <= 300 else line[:297] + "..."

@@ -349,7 +349,8 @@ def metric_value(document: dict[str, Any], metric: Metric) -> tuple[float | None
     value = document[metric.name]
     if isinstance(value, bool) or not isinstance(value, int | float):
         reason = document.get(f"{metric.name}_reason")
-        return None, f"{metric.name!r} is {value!r}, not a number" + (f": {reason}" if reason else "")
+        shown = "null" if value is None else repr(value)
+        return None, f"{metric.name!r} is {shown}, not a number" + (f": {reason}" if reason else "")
     if not math.isfinite(value):
         return None, f"{metric.name!r} is {value}, which is no result"
     return float(value), ""

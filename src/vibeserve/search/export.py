@@ -26,7 +26,14 @@ def export(text: str, destination: Path, *, runs: Path | None = None, files: Fil
         request = Request.from_dict(view.run().request)
     if entry["commit"] is None:
         raise InputError(f"{name} was never built: {entry['reason']}", hint="'vibeserve show' lists the candidates")
-    Workspace(found.directory / "workspace").export(entry["commit"], destination)
+    destination = destination.absolute()
+    # Into a directory that is there, file by file: whoever stands in it stays there.
+    place = destination / ".partial" if destination.exists() else destination
+    Workspace(found.directory / "workspace").export(entry["commit"], place)
+    if place != destination:
+        for child in list(place.iterdir()):
+            child.rename(destination / child.name)
+        place.rmdir()
     write_text(files or DiskFiles(), destination / "README.md", readme(entry, request))
     return {
         "run": found.directory.name,
