@@ -312,6 +312,9 @@ def _values(proposal: Proposal, known_hardware: set[str]) -> dict[str, Any]:
         arguments += ["--prompt-len", str(prompt), "--max-tokens", str(output)]
         arguments += ["--shared-prefix", str(shared)] if shared else []
         arguments += quiet
+    checker_args = ["--prefix-words", str(min(shared, 2000))] if shared and not generic else []
+    if long and prompt >= 1024 and modality.name in ("text", "prefix-caching"):
+        checker_args += ["--long-tokens", str(prompt)]
     slo = {k: v for k, v in (("ttft_s", reading.slo_ttft_s), ("tpot_s", reading.slo_tpot_s)) if v is not None}
     unsaid = [n for n, v in (("prompt", reading.prompt_tokens), ("answer", reading.output_tokens)) if v is None]
     said = f" (by default: the goal names no {' or '.join(unsaid)} length)" if unsaid else ""
@@ -346,7 +349,7 @@ def _values(proposal: Proposal, known_hardware: set[str]) -> dict[str, Any]:
         "target": proposal.machine if proposal.machine in known_hardware else None,
         "dtypes": ["float32"] if on_cpu else ["bfloat16", "float32"], "margin": 0.0 if on_cpu else 0.125,
         "min_top1": 1.0 if on_cpu else 0.98, "slo": slo, "device": "cpu" if on_cpu else "auto",
-        "checker_args": [*(["--prefix-words", str(min(shared, 2000))] if shared and not generic else []), *quiet], "quiet": quiet, "benchmark_args": arguments,
+        "checker_args": [*checker_args, *quiet], "quiet": quiet, "benchmark_args": arguments,
         "defaults": defaults, "slug": proposal.slug, "path": proposal.shown_path, "command": proposal.next_command,
         "source": proposal.source.name if proposal.source else "",
     }  # fmt: skip

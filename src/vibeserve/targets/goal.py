@@ -27,7 +27,7 @@ _LIMIT = (
     r"|(?:going|goes|go|rising|getting|climbing) (?:above|over|beyond)|never (?:above|over)|exceed(?:s|ing)?|longer than|up to|\bin)"
 )
 _SECONDS = r"(\d+(?:\.\d+)?)\s*(ms|msec|milliseconds?|s|secs?|seconds?|min|minutes?)\b"
-_PER_TIME = r"\s*(?:/|per|a|each|every)\s*(s|sec|second|min|minute|h|hour)\b"
+_PER_TIME = r"(?:\s*/\s*|\s+(?:per|a|each|every)\s+)(s|sec|second|min|minute|h|hour|day)\b"
 _ASKED = (
     r"(?:req(?:uest)?s?|quer(?:y|ies)|calls?|images?|imgs?|pictures?|clips?|videos?|edits?|prompts?|completions?|transcriptions?|"
     r"messages?|chats?|embeddings?|vectors?|documents?|docs?|passages?|sentences?|answers?|texts?|objects?|pages?)"
@@ -96,6 +96,7 @@ def read_goal(goal: str, *, default_shape: str = "text") -> Reading:
     """
     said = " ".join(goal.replace("→", "->").split())
     text, respelled = spelled(digits(said))
+    text = re.sub(r"(?i)\btoks?\b(?!\s*(?:/|per\b))", "tokens", text)
     text = re.sub(r"(?i)(?:\b(?:about|around|roughly|approx(?:imately|\.)?|circa|ca\.)|~|≈)\s*(?=\d)", "", text)
     concurrency, rate = _concurrency(text), _rate(text)
     shared, rest = _shared(text)
@@ -147,14 +148,16 @@ def _rate(text: str) -> float | None:
         short = re.search(rf"{_NUMBER}\s*(?:rps|qps)\b|\b(?:rps|qps)\s*(?:of|=|:)?\s*{_NUMBER}", text, re.I)
         return _number(short.group(1) or short.group(2)) if short else None
     per = hit.group(2).lower()
-    return _number(hit.group(1)) / (60 if per.startswith("m") else 3600 if per.startswith("h") else 1)
+    return _number(hit.group(1)) / (
+        60 if per.startswith("m") else 3600 if per.startswith("h") else 86400 if per.startswith("d") else 1
+    )
 
 
 def _concurrency(text: str) -> int | None:
     hit = _first(
         [
             rf"{_NUMBER}\s*(?:\w+[- ])?(?:concurrent|simultaneous|parallel)",
-            rf"{_NUMBER}\s*(?:[a-z]+ )?(?:users?|clients?|customers|streams?|sessions?|agents|workers|callers|listeners|dev(?:eloper)?s|people|co-?workers|colleagues|employees|students|(?:\w+ )?(?:requests? )?(?:at once|at a time|in flight|at the same time|in parallel))",
+            rf"{_NUMBER}\s*(?:[a-z]+ )?(?:users?|clients?|customers|streams?|sessions?|agents|workers|callers|listeners|dev(?:eloper)?s|people|co-?workers|colleagues|employees|students|channels|lines|(?:\w+ )?(?:requests? )?(?:at once|at a time|in flight|at the same time|in parallel))",
             rf"{_NUMBER}\s*of (?:them|us|my|our|those|these)(?: \w+){{0,4}} (?:at once|at the same time|simultaneously|in parallel)",
             rf"(?:concurrency|batch(?: size)?|\bbs)\s*(?:of|=|:|is)?\s*{_NUMBER}",
         ],
@@ -171,7 +174,7 @@ def _shared(text: str) -> tuple[int | None, str]:
     kind = r"(?:shared|common|same|identical|system|reused)"
     hit = _first(
         [
-            rf"{_NUMBER}[- ]?tokens?\s+(?:long\s+)?{kind}\s+(?:\w+\s+)?(?:prefix|prompt|context|document)",
+            rf"{_NUMBER}[- ]?(?:tokens?)?\s+(?:long\s+)?{kind}\s+(?:\w+\s+)?(?:prefix|prompt|context|document)",
             rf"{kind}\s+(?:\w+\s+)?(?:prefix|prompt|context|document)(?:es|s)?\s+(?:of|with|:)\s+(?:about\s+)?{_NUMBER}(?:\s*tokens?)?",
             rf"{kind}\s+{_NUMBER}[- ]?tokens?\s+(?:long\s+)?(?:\w+\s+)?(?:prefix|prompt|context|document|preamble|text)",
             rf"{_NUMBER}\s*{kind}\s+tokens?",
@@ -202,8 +205,9 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
         [
             rf"{_NUMBER}[- ]?(?:output|new|generated|completion)[- ]tokens?",
             rf"{_NUMBER}[- ]?tokens?[- ]{said}(?:completions?|outputs?|responses?|answers?|generations?|replies|summar\w+|edits?|stor(?:y|ies)|essays?|posts?|descriptions?|translations?|poems?|labels?)",
-            rf"(?:generat\w+|output\w*|answers?|completions?|responses?|repl(?:y|ies)|produc\w+|summar\w+|max[- _]tokens)\s*(?:of|with|=|:|is)?\s*(?:up to |about |around |at most )?{_NUMBER}\s*(?:new |output )?tokens?",
+            rf"(?:generat\w+|output\w*|answers?|completions?|responses?|repl(?:y|ies)|produc\w+|summar\w+|max[- _]tokens)\s*(?:of|with|=|:|is|\()?\s*(?:up to |about |around |at most )?{_NUMBER}\s*(?:new |output )?tokens?",
             rf"{_NUMBER}\s*tokens?\s*(?:each\b|(?:per|for each|for every) (?:request|answer|call|completion|reply))",
+            rf"{_NUMBER}\s*(?:tokens?\s*)?out\b",
             rf"(?:outputs?|completions?|max[- _]tokens)\s*(?:len(?:gth)?|size)?\s*(?:of|=|:|is)?\s*{_NUMBER}(?!\s*(?:[a-z]+ )?(?:per|/|a) )",
         ],
         text,
@@ -211,12 +215,14 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
     prompt = _first(
         [
             rf"{_NUMBER}[- ]?(?:tokens? )?(?:input|prompt|context)[- ]tokens?",
-            rf"{_NUMBER}[- ]?tokens?[- ](?:long )?{said}(?:prompts?|inputs?|contexts?|documents?|files?|articles?|reports?|e?-?mails?|transcripts?|papers?|books?|pages?|tickets?|questions?)",
+            rf"{_NUMBER}[- ]?tokens?[- ](?:long )?{said}(?:[A-Za-z]+ )?(?:prompts?|inputs?|contexts?|documents?|files?|articles?|reports?|e?-?mails?|transcripts?|papers?|books?|pages?|tickets?|questions?)",
             rf"{_NUMBER}\s*tokens? of (?:context|input|prompt)",
-            r"(?:for|with|at|on|using) (\d+(?:\.\d+)?\s?k)[- ](?:long )?(?:prompts?|inputs?|contexts?)\b",
+            r"(?:for|with|at|on|using) (\d+(?:\.\d+)?\s?k)[- ](?:long )?(?:prompts?|inputs?|contexts?)\b(?! (?:of|with) \d)",
             rf"(?:prompts?|inputs?|contexts?|documents?|files?)\s*(?:of|with|=|:|is|are|up to|around|\()?\s*(?:up to |about |around )?{_NUMBER}\s*tokens?",
             rf"{_NUMBER}[- ](?:token )?(?:long )?context",
             rf"{_NUMBER}\s*tokens?\s*(?:per|for each|in each|for every) (?:document|doc|text|passage|prompt|page|file|chunk|sentence)\b",
+            rf"{_NUMBER}\s*tokens? in\b",
+            rf"\bat {_NUMBER}\s*tokens?\b(?!\s*(?:/|per|a ))",
             rf"\b(?!{_NO_PROMPT})[a-z]+s (?:of|with) (?:up to )?{_NUMBER}[- ]?tokens?",
             rf"{_NUMBER}[- ]tokens?[- ](?!{_NO_PROMPT})[a-z]{{3,}}s\b",
             rf"(?:prompts?|inputs?|context)\s*(?:len(?:gth)?|size)?\s*(?:of|=|:|is)?\s*{_NUMBER}(?!\s*(?:[a-z]+ )?(?:per|/|a) )(?=\s*(?:[,;.]|tokens?|$))",
@@ -244,8 +250,9 @@ def _limits(text: str) -> list[tuple[str, float]]:
             r"\s*(max(imum)?|at (the )?(most|latest)|or (less|better|faster)|tops)\b", text[hit.end() :], re.I
         ):
             found.append((_bounded(text[: hit.start()], text[hit.end() : hit.end() + 30], timed), seconds))
-    speed = r"(\d+(?:\.\d+)?) ?tok(?:en)?s? ?(?:/|per) ?s(?:ec(?:ond)?)? ?(?:/|per|for (?:each|every)) ?\w+"
-    if per_user := re.search(speed, text, re.I):
+    speed = r"(\d+(?:\.\d+)?) ?tok(?:en)?s? ?(?:/|per) ?s(?:ec(?:ond)?)? ?(?:/|per|(?:for|to) (?:each|every)(?: of)?(?: \d+)?) ?\w+"
+    alone = r"(?:each|every)(?: \w+){0,5}? (\d+(?:\.\d+)?) ?tok(?:en)?s? ?(?:/|per) ?s(?:ec(?:ond)?)?\b"
+    if per_user := re.search(speed, text, re.I) or re.search(alone, text, re.I):
         found.append(("tpot_s", 1 / float(per_user.group(1))))
     return found
 
@@ -281,25 +288,28 @@ def _objective(text: str, limits: list[tuple[str, float]]) -> tuple[dict[str, An
         rf"{_NUMBER}\s*(?:rps|qps)\b|\b(?:rps|qps)\s*(?:of|=|:)?\s*{_NUMBER}", " ", without_load, flags=re.I
     )
     found: list[tuple[int, dict[str, Any], bool]] = []
+    spans: list[tuple[int, int]] = []
     for order, quantity in enumerate(_quantities()):
         for hit in re.finditer(quantity["pattern"], without_load, re.I):
             bare = re.fullmatch(_BARE, hit.group(0)) is not None
-            if all(hit.start() != item[0] // 100 for item in found):  # the same words say one thing
+            if not any(start <= hit.start() < end for start, end in spans):  # the same words say one thing
                 found.append((hit.start() * 100 + order, quantity, bare))
+                spans.append(hit.span())
     # "TTFT p99": a bare percentile is no quantity of its own beside one that has percentiles.
     if any(q["percentiles"] and not bare for _, q, bare in found):
         found = [item for item in found if not item[2]]
     if not found:
         return None, notes
     verb = r"(?:maximi[sz]\w+|minimi[sz]\w+|optimi[sz]\w+|improv\w+|benchmark|measure|reduc\w+|lower|best|highest|lowest|headline|metric|cut|shorten|increase|raise|boost)"
-    for place in re.finditer(verb, without_load, re.I):
-        near = [item for item in found if item[0] // 100 - place.start() >= 0 and item[0] // 100 - place.end() <= 40]
-        if near:
-            return min(near, key=lambda item: item[0])[1], notes
     bounded = {name for name, _ in limits}
+    asked = [
+        min(near, key=lambda item: item[0])
+        for place in re.finditer(verb, without_load, re.I)
+        if (near := [i for i in found if i[0] // 100 >= place.start() and i[0] // 100 - place.end() <= 40])
+    ]
     free = [item for item in found if item[1]["name"] not in bounded]
-    chosen = min(free or found, key=lambda item: item[0])[1]
-    crowd = r"(most|max(imum)?|as many|how many) (concurrent |simultaneous |parallel )?(users|clients|streams|sessions)"
+    chosen = asked[0][1] if asked else min(free or found, key=lambda item: item[0])[1]
+    crowd = r"(number of|most|max(imum)?|as many|how many) (concurrent |simultaneous |parallel )?(users|clients|streams|sessions)"
     if (
         chosen["name"] == "request_throughput"
         and bounded & {"ttft_s", "tpot_s", "itl_s"}
@@ -307,6 +317,8 @@ def _objective(text: str, limits: list[tuple[str, float]]) -> tuple[dict[str, An
     ):
         chosen = next(q for q in _quantities() if q["name"] == "goodput")
         notes.append("as many users as the limits allow is read as goodput: requests a second within them")
+    if asked:
+        return chosen, notes
     others = {item[1]["name"] for item in found} - {chosen["name"]} - bounded
     if others:
         notes.append(f"also named: {', '.join(sorted(others))}; they are reported beside it")
@@ -318,6 +330,8 @@ def _name(quantity: dict[str, Any], text: str, notes: list[str]) -> str:
         return str(quantity["name"])
     if named := _percentile(text):
         percentile = named
+    elif slowest := re.search(r"\b(?:slowest|worst) (1|5|10) ?%", text, re.I):
+        percentile = f"p{100 - int(slowest.group(1))}"
     elif re.search(r"\b(mean|average|avg)\b", text, re.I):
         percentile = "mean"
     elif tail := re.search(r"\b(tail|worst|nobody|no one)\b", text, re.I):

@@ -49,6 +49,7 @@ def digits(text: str) -> str:
     for pattern, put in _IDIOMS:
         text = re.sub(pattern, put, text, flags=re.I)
     text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
+    text = re.sub(r"(?i)\b(\d+(?:\.\d+)?) ?(million|thousand)\b", _scaled, text)
 
     def replace(hit: re.Match[str]) -> str:
         counted = re.match(_COUNTED, text[hit.end() :], re.I)
@@ -60,7 +61,7 @@ def digits(text: str) -> str:
 # Long words that a goal hangs on: a slip of the pen in one of these would lose the metric.
 _HANGS_ON = (
     "throughput", "latency", "latencies", "goodput", "percentile", "concurrent", "concurrency", "simultaneous", "requests",
-    "milliseconds", "embeddings", "transcription",
+    "milliseconds", "embeddings",
 )  # fmt: skip
 
 
@@ -83,6 +84,10 @@ def spelled(text: str) -> tuple[str, list[str]]:
         return near[0]
 
     return re.sub(r"\b[A-Za-z]{6,}\b", replace, text), notes
+
+
+def _scaled(hit: re.Match[str]) -> str:
+    return f"{float(hit.group(1)) * (1e6 if hit.group(2).lower() == 'million' else 1e3):.0f}"
 
 
 def _value(phrase: str) -> int:
