@@ -38,9 +38,8 @@ def bounds(
     if as_json:
         print_json(held.document())
         return
-    note(
-        f"{name}: {held.total_time_s * 1e6:.2f} µs ({held.window.source}); bottleneck: {', '.join(held.bottleneck) or 'none'}"
-    )
+    for text in held.reading():
+        print(text)
     gaps = {gap.lower: gap for gap in held.gaps}
     rows = [
         [
@@ -56,7 +55,7 @@ def bounds(
     print_table(["family", "bound", "value", "gap before it", "the gap is", "formula"], rows)
     print_table(["engine", "active"], [[engine, f"{active * 1e6:.2f} µs"] for engine, active in held.engines.items()])
     for text in held.notes:
-        note(f"mind: {text}")
+        print(f"mind: {text}")
 
 
 def investigate(

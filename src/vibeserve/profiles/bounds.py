@@ -113,6 +113,24 @@ class Bounds:
         """The gap that ends at bound `lower`."""
         return next(gap for gap in self.gaps if gap.lower == lower)
 
+    def reading(self) -> tuple[str, ...]:
+        """In words: the total, the busiest engine, and whether its work or its waiting is the larger part."""
+        total = self.total_time_s
+        if not self.bottleneck or not total:
+            return (f"{self.profile}: {total * 1e6:.2f} µs ({self.window.source}); no engine has a busy span",)
+        shown = ", ".join(f"{name} (busy for {self.engines[name] / total:.0%})" for name in self.bottleneck)
+        first = f"{self.profile}: {total * 1e6:.2f} µs ({self.window.source}); bottleneck: {shown}"
+        idle = self.gap("perfect_pipeline").share
+        if idle is None:
+            return (first,)
+        name = self.bottleneck[0]
+        if idle > 0.5:
+            return first, (
+                f"{name} idles for {idle:.0%} of the time: serialization is the larger part. Let independent work overlap "
+                f"before making {name} itself quicker."
+            )
+        return first, f"{name} idles for {idle:.0%} of the time: its own work is the larger part."
+
     def document(self) -> dict[str, Any]:
         """The JSON of `profile bounds`."""
         return {
@@ -128,6 +146,7 @@ class Bounds:
             "gaps": [gap.document() for gap in self.gaps],
             "engines": [{"name": name, "active_s": active} for name, active in self.engines.items()],
             "bottleneck": list(self.bottleneck),
+            "reading": list(self.reading()),
             "inputs": self.inputs,
             "notes": list(self.notes),
         }
@@ -172,6 +191,16 @@ def _inputs(profile: Profile, held: Window) -> tuple[dict[str, float | None], li
     }
     if not metadata:
         notes.append("no Metadata: peaks are unknown, so the ideal bounds are too")
+    if metadata.get("is_simulation") and held.whole and profile.rows("DmaPacket"):
+        notes.append(
+            "the total counts from the first DMA packet to the last, as on a profile of the device; the latency of `nki simulate` "
+            "counts from the first instruction to the last wait, and is longer"
+        )
+    if out["dma_ddr_bandwidth_bytes_per_s"]:
+        notes.append(
+            f"the ideal memory bounds take {out['dma_ddr_bandwidth_bytes_per_s'] / 1e9:.0f} GB/s, what the DMA engines of a core can "
+            "move; `vibeserve roofline` counts with a core's share of HBM, which is less where all cores are at work"
+        )
     for engine, active in window.engine_active_ns(profile, held).items():
         out[f"{engine}_active_s"] = active / 1e9
     if profile.rows("DmaPacket"):

@@ -74,8 +74,9 @@ def simulate_timed(
     from vibeserve.nki.timing.card import advice, lines_of_interest, roofline
 
     other = LIST if run.mode == PROGRAM else PROGRAM
-    latencies = {run.mode: run.latency_s, other: scheduled(run.recorder, run.params, other).latency_ps * 1e-12}
-    found["latency_s_by_schedule"] = {mode: latencies[mode] for mode in (PROGRAM, LIST)}
+    schedules = {run.mode: run.schedule, other: scheduled(run.recorder, run.params, other)}
+    found["latency_s_by_schedule"] = {mode: schedules[mode].latency_ps * 1e-12 for mode in (PROGRAM, LIST)}
+    found["list_keeps_program_order"] = schedules[LIST].order == PROGRAM
     found["roofline"] = roofline(run, found)
     found["lines"] = lines_of_interest(run)
     found["advice"] = advice(run, found)

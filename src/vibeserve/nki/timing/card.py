@@ -7,6 +7,7 @@ from typing import Any
 from vibeserve.nki.timing.run import Timed, peak_flops_per_s
 
 _MANY_WAITS = 0.25
+_FAR_FROM = 0.5  # a limit that is a smaller share of the latency does not hold the kernel up
 
 
 def lines_of_interest(run: Timed, most: int = 8) -> list[dict[str, Any]]:
@@ -35,14 +36,21 @@ def lines_of_interest(run: Timed, most: int = 8) -> list[dict[str, Any]]:
 def roofline(run: Timed, found: dict[str, Any]) -> dict[str, Any]:
     """Where the kernel stands: least seconds for its matmuls at the peak of the cores used and for its HBM bytes at the DMA
     engines' full rate, the intensity at which both are alike (FLOP/B), which of them binds, and its share of the latency."""
-    bandwidth = run.lnc * run.params["dma.engines"] * run.params["dma.bytes_per_ns"] * 1e9
-    bandwidth = min(bandwidth, run.params["machine.hbm_bytes_per_ns"] * 1e9)
+    engines = run.lnc * run.params["dma.engines"] * run.params["dma.bytes_per_ns"] * 1e9
+    memory_rate = run.params["machine.hbm_bytes_per_ns"] * 1e9
+    bandwidth = min(engines, memory_rate)
     peak = peak_flops_per_s(run)
     compute, memory = found["flops"] / peak, (found["hbm_read_bytes"] + found["hbm_write_bytes"]) / bandwidth
     least = max(compute, memory)
     return {
         "compute_s": compute,
         "memory_s": memory,
+        "bandwidth_bytes_per_s": bandwidth,
+        "bandwidth_is": (
+            "what HBM gives two cores"
+            if memory_rate < engines
+            else "the DMA engines' rate, as in `profile bounds` (`vibeserve roofline`: a core's share of HBM)"
+        ),
         "ridge": peak / bandwidth,
         "bound": "compute" if compute > memory else "memory",
         "share": least / found["latency_s"] if found["latency_s"] else None,
@@ -98,19 +106,39 @@ def _position(found: dict[str, Any]) -> list[str]:
     place = found.get("roofline")
     if place is None:
         return []
-    reached = f", {place['share']:.0%} of the latency" if place["share"] is not None else ""
     bound, ridge = place["bound"], place["ridge"]
     compute, memory = (f"{place[name] * 1e6:,.1f} µs" for name in ("compute_s", "memory_s"))
-    return [
-        f"roofline     {bound}-bound (ridge {ridge:,.1f} FLOP/B): at least {compute} of matmuls, {memory} of HBM bytes{reached}"
-    ]
+    rate = f"{place['bandwidth_bytes_per_s'] / 1e9:,.0f} GB/s, {place['bandwidth_is']}"
+    work = f"at least {compute} of matmuls, {memory} of HBM bytes at {rate}"
+    lines = [f"roofline     {bound}-bound (ridge {ridge:,.1f} FLOP/B): {work}"]
+    if place["share"] is None:
+        return lines
+    used_by = {name: row["utilization"] for name, row in found["engines"].items() if name != "sync"}
+    busiest = max(used_by, key=lambda name: used_by[name])
+    used, limit = used_by[busiest], f"that limit is {place['share']:.0%} of the latency"
+    if place["share"] >= _FAR_FROM:
+        said = f"mostly that limit, {place['share']:.0%} of the latency; the busiest engine is {busiest}, {used:.0%} of the time"
+    elif used >= _FAR_FROM:
+        said = f"the {busiest} engine, busy for {used:.0%} of the time and waiting for the rest ({limit})"
+    else:
+        said = f"waiting (serialization): the busiest engine, {busiest}, works for {used:.0%} of the time ({limit})"
+    return [*lines, f"held up by   {said}"]
 
 
 def _schedules(found: dict[str, Any]) -> list[str]:
     both = found.get("latency_s_by_schedule")
     if both is None:
         return []
-    return ["schedules    " + ", ".join(f"{mode} {latency * 1e6:,.1f} µs" for mode, latency in both.items())]
+    kept = " (it keeps program order: its own order is slower)" if found.get("list_keeps_program_order") else ""
+    return ["schedules    " + ", ".join(f"{mode} {latency * 1e6:,.1f} µs" for mode, latency in both.items()) + kept]
+
+
+def _total(found: dict[str, Any]) -> list[str]:
+    if "total_time_s" not in found:
+        return []
+    total, around = found["total_time_s"] * 1e6, (found["total_time_s"] - found["latency_s"]) * 1e6
+    summary = f"{total:,.1f} µs in a profile's summary, with {around:,.1f} µs of start and end around it"
+    return [f"total        {summary}; `profile bounds` counts from the first DMA packet to the last"]
 
 
 def text(found: dict[str, Any]) -> list[str]:
@@ -118,6 +146,7 @@ def text(found: dict[str, Any]) -> list[str]:
     share = found["mfu"]
     lines = [
         f"latency      {found['latency_s'] * 1e6:,.1f} µs (simulated; not verified on hardware; schedule: {found['schedule']})",
+        *_total(found),
         *_schedules(found),
         f"work         {found['flops']:,} FLOP of matmuls, {found['transpose_flops']:,} of transposes",
         f"HBM          {found['hbm_read_bytes']:,} B read, {found['hbm_write_bytes']:,} B written",

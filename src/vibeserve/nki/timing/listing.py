@@ -12,7 +12,7 @@ from typing import Any
 from vibeserve.nki.timing.cost import Cost, MatmulCost
 from vibeserve.nki.timing.ops import Plan
 from vibeserve.nki.timing.rewriting import either_engine
-from vibeserve.nki.timing.schedule import ENGINES, SCALAR, VECTOR, Machine, Schedule
+from vibeserve.nki.timing.schedule import ENGINES, LIST, SCALAR, VECTOR, Machine, Schedule
 
 
 class ListScheduler:
@@ -20,6 +20,7 @@ class ListScheduler:
 
     def __init__(self, machine: Machine):
         self.machine = machine
+        machine.schedule.order = LIST
         size = len(machine.streams)
         deps = machine.schedule.deps
         deps[:] = [sorted(set(waits)) for waits in deps]

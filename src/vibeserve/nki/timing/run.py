@@ -103,13 +103,17 @@ def timed(
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Without the collector of reference cycles: there are few, and it would look at each of a million tuples again."""
+    """Without the collector of reference cycles: there are few, and it would look at each of a million tuples again. What
+    was made meanwhile then counts as old, so that the first collection after it is no long one either."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if enabled:
+            if not gc.get_freeze_count():  # else that would undo a freeze of the program's own
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 
@@ -176,21 +180,31 @@ def _named_edges(recorder: Recorder, made: kernels.Kernel) -> None:
 
 
 def schedule(recorder: Recorder, constants: params.Params, mode: str = PROGRAM) -> Schedule:
-    """Schedule a recorded run."""
+    """Schedule a recorded run. In list mode program order is tried as well, and kept where it is the quicker one
+    (`Schedule.order` says which it is)."""
     session = recorder.session
     assert session is not None
     target = session.target
-    if recorder.allow_spill:
-        recorder = spilled(recorder, target.sbuf_usable_per_partition)
-    if mode == LIST:
-        recorder = share_copies(recorder)
+    with _no_collection():
+        if recorder.allow_spill:
+            recorder = spilled(recorder, target.sbuf_usable_per_partition)
+        program = Scheduler(_machine(recorder, constants, target, in_order=True)).run()
+        if mode == PROGRAM:
+            return program
+        made = listed(recorder, constants, target)
+        return made if made.latency_ps <= program.latency_ps else program
+
+
+def listed(recorder: Recorder, constants: params.Params, target: Target) -> Schedule:
+    """The list schedule of a recorded run, be it quicker than program order or not."""
+    return ListScheduler(_machine(share_copies(recorder), constants, target, in_order=False)).run()
+
+
+def _machine(recorder: Recorder, constants: params.Params, target: Target, in_order: bool) -> Machine:
     streams = streams_of(recorder)
-    found = Dependencies(recorder, streams, target, mode == PROGRAM, either_engine)
+    found = Dependencies(recorder, streams, target, in_order, either_engine)
     found.run()
-    machine = Machine(Program(recorder, streams, found.deps, found.orders, found.banks), constants, target.number)
-    if mode == LIST:
-        return ListScheduler(machine).run()
-    return Scheduler(machine).run()
+    return Machine(Program(recorder, streams, found.deps, found.orders, found.banks), constants, target.number)
 
 
 def peak_flops_per_s(timed_run: Timed) -> float:

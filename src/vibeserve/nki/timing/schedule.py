@@ -64,8 +64,8 @@ class Program:
 @dataclass(slots=True)
 class Schedule:
     """The result, in ps by instruction; `tables` the loads of function tables as (instruction that needs it, begin, end);
-    `moved` the transfers; `warm` the PE's changes of clock as (ps, core, full
-    clock). `program` holds the instructions that these times are of: as recorded, or as a compiler has rewritten them."""
+    `moved` the transfers; `warm` the PE's changes of clock as (ps, core, full clock); `order` says
+    what it is (PROGRAM or LIST). `program` holds the instructions that these times are of: as recorded, or as a compiler has rewritten them."""
 
     program: Program
     start: list[int]
@@ -75,6 +75,7 @@ class Schedule:
     tables: list[tuple[int, int, int]] = field(default_factory=list)
     moved: dict[int, Moved] = field(default_factory=dict)
     warm: list[tuple[int, int, bool]] = field(default_factory=list)
+    order: str = PROGRAM
 
     @property
     def recorder(self) -> Recorder:
