@@ -1,7 +1,8 @@
 """Every technique of the engine on and off: alone, and in pairs, on four loads. A table of speed over the plain engine.
 
 All settings run in turns over one set of weights; each run has an engine of its own, so that no prefix is kept from another's.
-`python -m benchmarks.ablations --markdown FILE` writes the table.
+`python -m benchmarks.ablations --markdown FILE` writes the table; `--run DIRECTORY` puts it into a run, whose report then
+shows it (`vibeserve report RUN`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ TECHNIQUES: dict[str, dict[str, Any]] = {
     "chunks": {"chunked_prefill": True},
     "predicted": {"predicted_outputs": True},
     "lookup": {"ngram_speculation": True},
+    "learned": {"learned_drafts": True},
     "jump": {"constrained_decoding": True, "jump_forward": True},
     "paced": {"chunked_prefill": True, "prefill_stretch_pct": 135},
 }
@@ -121,8 +123,8 @@ def markdown(found: list[Row]) -> str:
     table: dict[str, dict[str, str]] = {}
     for row in found:
         load, _, chosen = row.name.partition(": ")
-        low, _, high = row.note.removeprefix("95 % ").partition(",")[0].partition("-")
-        sure = float(low) > 1 or float(high) < 1
+        low, high = _interval(row)
+        sure = low > 1 or high < 1
         table.setdefault(chosen, {})[load] = f"**{row.actual:.2f}**" if sure else f"{row.actual:.2f}"
     names = list(dict.fromkeys(row.name.partition(": ")[0] for row in found))
     lines = ["| techniques | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
@@ -130,14 +132,46 @@ def markdown(found: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def document(found: list[Row]) -> dict[str, Any]:
+    """What a run's report reads: one row a load and a choice of techniques."""
+    made = []
+    for row in found:
+        load, _, chosen = row.name.partition(": ")
+        low, high = _interval(row)
+        count = int(row.note.split(", ")[1].removesuffix(" rounds"))
+        made.append(
+            {
+                "load": load,
+                "techniques": chosen.split(" + "),
+                "ratio": row.actual,
+                "low": low,
+                "high": high,
+                "rounds": count,
+            }
+        )
+    return {"rows": made}
+
+
+def _interval(row: Row) -> tuple[float, float]:
+    low, _, high = row.note.removeprefix("95 % ").partition(",")[0].partition("-")
+    return float(low), float(high)
+
+
 def main() -> int:
     """Measure, print, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="at least 5, for an interval")
     parser.add_argument("--markdown", type=Path, help="write the table here")
+    parser.add_argument("--run", type=Path, help="the directory of a run (runs/NAME), for its report")
     options = parser.parse_args()
-    text = markdown(rows(options.rounds))
+    found = rows(options.rounds)
+    if found[0].actual is None:
+        print(f"error: {found[0].note}", file=sys.stderr)
+        return 3
+    text = markdown(found)
     print(text)
+    if options.run:
+        (options.run / "ablations.json").write_text(json.dumps(document(found), indent=1), encoding="utf-8")
     if options.markdown:
         options.markdown.write_text(text, encoding="utf-8")
     return 0

@@ -20,6 +20,8 @@ TECHNIQUES: dict[str, dict[str, Any]] = {
     "chunked prefill": {"chunked_prefill": True},
     "predicted outputs": {"predicted_outputs": True},
     "n-gram lookup": {"ngram_speculation": True},
+    "learned drafts": {"learned_drafts": True},
+    "swap": {"swap_memory_bytes": 64 << 20},
     "constrained decoding": {"constrained_decoding": True},
     "jump-forward": {"constrained_decoding": True, "jump_forward": True},
     "paced prefill": {"chunked_prefill": True, "prefill_stretch_pct": 135},

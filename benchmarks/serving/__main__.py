@@ -1,4 +1,4 @@
-"""The whole comparison: python -m benchmarks.serving [--prepare] [--peers A,B] [--passes N] [--markdown FILE]."""
+"""The whole comparison: python -m benchmarks.serving [--prepare] [--peers A,B] [--load NAME,…] [--passes N] [--markdown FILE]."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.serving.peer import Peer, read_peers
-from benchmarks.serving.table import LOADS, Cell, best_other, failures, measure, values
+from benchmarks.serving.table import LOADS, WORKLOADS, Cell, best_other, failures, measure, values
 from benchmarks.serving.weights import form_path
 
 
@@ -25,6 +25,10 @@ def main() -> int:
     parser.add_argument("--window", type=float, default=8.0, help="seconds of a window")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--loads", help=f"which, separated by ';' (default: all): {'; '.join(x.name for x in LOADS)}")
+    parser.add_argument(
+        "--load",
+        help=f"workloads with something to use instead, comma separated: {', '.join(x.name for x in WORKLOADS)}",
+    )
     parser.add_argument("--json", type=Path, help="write every cell here, after each one")
     parser.add_argument("--markdown", type=Path, help="write the table here")
     options = parser.parse_args()
@@ -33,25 +37,31 @@ def main() -> int:
         for peer in chosen:
             print(f"{peer.name}: {peer.what}", file=sys.stderr, flush=True)
             peer.prepare()
-            form_path(peer.model)
+            for form in {peer.model, *(given.get("model", peer.model) for given in peer.on.values())}:
+                form_path(form)
         return 0
     for peer in chosen:
         if not peer.ready():
             print(f"{peer.name}: left out, not made: --prepare --peers {peer.name}", file=sys.stderr)
     there = [peer for peer in chosen if peer.ready()]
-    wanted = options.loads.split(";") if options.loads else [load.name for load in LOADS]
+    known_loads = WORKLOADS if options.load else LOADS
+    asked = options.load.split(",") if options.load else (options.loads or "").split(";")
+    wanted = [name for name in asked if name] or [load.name for load in known_loads]
+    if unknown := [name for name in wanted if name not in {load.name for load in known_loads}]:
+        parser.error(f"there is no load {unknown[0]!r}")
     cells: list[Cell] = []
 
     def told(cell: Cell) -> None:
         cells.append(cell)
-        shown = "—" if cell.output_tokens_per_s is None else f"{cell.output_tokens_per_s:.1f} tokens/s"
+        unit = next(load.unit for load in (*LOADS, *WORKLOADS) if load.name == cell.load)
+        shown = "—" if cell.output_tokens_per_s is None else f"{cell.output_tokens_per_s:.3g} {unit}"
         print(
             f"pass {cell.number + 1}  {cell.peer:20} {cell.load:26} {shown} {cell.error}", file=sys.stderr, flush=True
         )
         if options.json:
             options.json.write_text(json.dumps([asdict(one) for one in cells], indent=1))
 
-    loads = [load for load in LOADS if load.name in wanted]
+    loads = [load for load in known_loads if load.name in wanted]
     measure(there, options.passes, options.window, options.seed, told, loads)
     text = markdown(cells, there)
     print(text)
@@ -62,8 +72,12 @@ def main() -> int:
 
 def markdown(cells: Sequence[Cell], peers: Sequence[Peer]) -> str:
     """The table as it is: medians over the passes with their range, then the ratios."""
-    loads = [load.name for load in LOADS if any(cell.load == load.name for cell in cells)]
-    lines = ["| server | precision | " + " | ".join(loads) + " |", "|---|---|" + "---|" * len(loads)]
+    every = [load for load in (*LOADS, *WORKLOADS) if any(cell.load == load.name for cell in cells)]
+    loads = [load.name for load in every]
+    titles = [
+        name if load.unit == "tokens/s" else f"{name}, {load.unit}" for name, load in zip(loads, every, strict=True)
+    ]
+    lines = ["| server | precision | " + " | ".join(titles) + " |", "|---|---|" + "---|" * len(loads)]
     for peer in peers:
         row = [peer.name, peer.kind]
         for load in loads:
@@ -74,12 +88,14 @@ def markdown(cells: Sequence[Cell], peers: Sequence[Peer]) -> str:
             failed, requests = failures(cells, peer.name, load)
             mark = f"; {failed} of {requests} failed" if failed else ""
             row.append(
-                f"{median(found):.0f} ({found[0]:.0f}–{found[-1]:.0f}{mark})" if found else f"not measured: {why[:80]}"
+                f"{_short(median(found))} ({_short(found[0])}–{_short(found[-1])}{mark})"
+                if found
+                else f"not measured: {why[:80]}"
             )
         lines.append("| " + " | ".join(row) + " |")
     lines += [
         "",
-        "Output tokens/s: median over the passes (lowest–highest); failed requests count as if answered in full.",
+        "Output tokens/s where no unit is said: median over the passes (lowest–highest); failed requests count as if answered in full.",
         "",
     ]
     by_name = {peer.name: peer for peer in peers}
@@ -90,6 +106,10 @@ def markdown(cells: Sequence[Cell], peers: Sequence[Peer]) -> str:
                     f"- {kind}, {load}: {versus.ratio:.2f}× {versus.other} (passes {versus.low:.2f}–{versus.high:.2f})"
                 )
     return "\n".join(lines) + "\n"
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks.serving.weights import FORMS, form_path
 
@@ -43,11 +44,29 @@ class Peer:
     bundle_reference: bool = False
     request_name: str = ""
     says_done: bool = True
+    parts: tuple[str, ...] = ("http", "compiled_backend", "prefix_tree")
+    on: dict[str, dict[str, Any]] = field(default_factory=dict)
+    load: str = ""
 
     @property
     def ours(self) -> bool:
         """Whether it is this project's engine."""
         return bool(self.settings)
+
+    def for_load(self, load: str) -> Peer:
+        """This peer as it is set up for a workload (`[NAME.on.LOAD]` of peers.toml); as ever where nothing is said."""
+        given = self.on.get(load)
+        if given is None:
+            return self
+        changes = {key: value for key, value in given.items() if key in ("model", "says_done")}
+        return replace(
+            self,
+            load=load,
+            settings=self.settings | given.get("settings", {}),
+            parts=(*self.parts, *given.get("parts", ())),
+            start=(*self.start, *given.get("more", ())),
+            **changes,
+        )
 
     @property
     def python(self) -> Path:
@@ -106,10 +125,10 @@ class Peer:
             from vibeserve.agents.agent import Proposal
             from vibeserve.agents.playbook.builder import build
 
-            parts = ("http", "compiled_backend", "prefix_tree")
-            build(directory, Proposal((), self.name, "", "", "", None, "", settings=dict(self.settings), parts=parts))
+            settings = dict(self.settings)
+            build(directory, Proposal((), self.name, "", "", "", None, "", settings=settings, parts=self.parts))
         else:
-            start = [sys.executable, str(HERE / "wrap.py"), self.name]
+            start = [sys.executable, str(HERE / "wrap.py"), self.name, self.load]
             (directory / "candidate.toml").write_text(
                 f"start = {json.dumps(start)}\nhealth = {json.dumps('/health')}\nready_timeout_s = 600\n"
             )

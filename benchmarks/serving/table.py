@@ -19,7 +19,8 @@ from benchmarks.serving.weights import model_folder
 class Load:
     """A closed loop: `concurrency` requests of `prompt` tokens (after `shared` that all begin with) and `answer` tokens.
 
-    `requests` None: a window; else exactly so many, and the time of them all.
+    `requests` None: a window; else exactly so many, and the time of them all. With a `bundle` the load is that bundle's own
+    benchmark with its own arguments and `more`, and `metric` is the figure that counts.
     """
 
     name: str
@@ -28,6 +29,12 @@ class Load:
     answer: int = 64
     shared: int = 0
     requests: int | None = None
+    bundle: str = ""
+    more: tuple[str, ...] = ()
+    metric: str = "output_tokens_per_s"
+    unit: str = "tokens/s"
+    lower: bool = False
+    windowed: bool = True
 
 
 LOADS = (
@@ -36,6 +43,31 @@ LOADS = (
     Load("16 at once", 16),
     Load("16 at once, 1,024 shared", 16, prompt=64, shared=1024, requests=32),
 )
+WORKLOADS = (
+    Load("code-edits", 1, bundle="smollm2-135m-cpu-code-edit"),
+    Load("shared-prefix", 8, bundle="smollm2-135m-cpu-prefix-caching"),
+    Load(
+        "json",
+        1,
+        bundle="smollm2-135m-cpu-json",
+        more=("--num-requests", "12"),
+        metric="p50_latency_s",
+        unit="s",
+        lower=True,
+        windowed=False,
+    ),
+    Load(
+        "chat-slo",
+        0,
+        bundle="smollm2-135m-cpu-chat-slo",
+        more=("--duration", "20"),
+        metric="goodput",
+        unit="requests/s",
+        windowed=False,
+    ),
+    Load("long-context", 4, bundle="smollm2-135m-cpu-long-context"),
+)
+"""What the workload says and a general server may or may not use: each peer is set up for it as well as it can be."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +82,12 @@ class Cell:
     failed: int = 0
     error: str = ""
     requests: int = 0
+    lower: bool = False
 
     @property
     def credited(self) -> float | None:
         """Output tokens/s with failed requests counted as if they had been answered in full: never too low for a peer."""
-        if self.output_tokens_per_s is None or not self.failed:
+        if self.output_tokens_per_s is None or not self.failed or self.lower:
             return self.output_tokens_per_s
         done = self.requests - self.failed
         return self.output_tokens_per_s * self.requests / done if done > 0 else None
@@ -83,10 +116,20 @@ def measure(
     for number in range(passes):
         turned = [*peers[number % len(peers) :], *peers[: number % len(peers)]]
         for peer in turned:
-            for cell in _visit(peer, number, window_s, seed + number, loads):
-                each(cell)
-                found.append(cell)
+            for ready, own in _set_up(peer, loads):
+                for cell in _visit(ready, number, window_s, seed + number, own):
+                    each(cell)
+                    found.append(cell)
     return found
+
+
+def _set_up(peer: Peer, loads: Sequence[Load]) -> list[tuple[Peer, list[Load]]]:
+    """The loads of a pass by what the peer is set up for: one start of the server each."""
+    found: dict[str, tuple[Peer, list[Load]]] = {}
+    for load in loads:
+        ready = peer.for_load(load.name)
+        found.setdefault(ready.load, (ready, []))[1].append(load)
+    return list(found.values())
 
 
 def _visit(peer: Peer, number: int, window_s: float, seed: int, loads: Sequence[Load]) -> list[Cell]:
@@ -112,15 +155,22 @@ def _cell(peer: Peer, load: Load, number: int, url: str, window_s: float, seed: 
     output = folder / "bench.json"
     output.unlink(missing_ok=True)
     client = [] if peer.says_done else [str(HERE / "lenient_client.py")]
-    command = [sys.executable, *client, str(read_bundle(BUNDLE).benchmark_script)]
+    bundle = read_bundle(load.bundle or BUNDLE)
+    command = [sys.executable, *client, str(bundle.benchmark_script)]
     command += ["--url", url, "--output-json", str(output)]
-    command += ["--model-dir", str(model_folder()), "--seed", str(seed), "--fresh-share", "0"]
-    command += ["--concurrency", str(load.concurrency), "--prompt-len", str(load.prompt)]
-    command += ["--max-tokens", str(load.answer), "--shared-prefix", str(load.shared), "--calibrate", "0"]
-    command += ["--window", str(window_s)] if load.requests is None else ["--num-requests", str(load.requests)]
+    command += ["--model-dir", str(model_folder()), "--seed", str(seed), "--fresh-share", "0", "--calibrate", "0"]
+    if load.bundle:
+        command += [*bundle.benchmark_args, *load.more]
+    else:
+        command += ["--concurrency", str(load.concurrency), "--prompt-len", str(load.prompt)]
+        command += ["--max-tokens", str(load.answer), "--shared-prefix", str(load.shared)]
+    if load.requests is not None:
+        command += ["--num-requests", str(load.requests)]
+    elif load.windowed:
+        command += ["--window", str(window_s)]
     if name := peer.asked_name():
         command += ["--model", name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     if not output.exists():
         return Cell(peer.name, load.name, number, None, error=_first_line(done.stderr) or f"exit {done.returncode}")
     document = json.loads(output.read_text(encoding="utf-8"))
@@ -129,11 +179,12 @@ def _cell(peer: Peer, load: Load, number: int, url: str, window_s: float, seed: 
         peer.name,
         load.name,
         number,
-        document["output_tokens_per_s"],
+        document[load.metric],
         (document.get("ttft_s") or {}).get("p50"),
         failed,
         "" if not failed else f"{failed} of {document['requests']} requests failed: {document.get('failures')}",
         int(document["requests"]),
+        load.lower,
     )
 
 
@@ -164,6 +215,8 @@ def best_other(cells: Sequence[Cell], peers: Mapping[str, Peer], kind: str, load
     measured = {name: found for name, found in others.items() if found}
     if not ours or not measured:
         return None
-    best = max(measured, key=lambda name: median(measured[name].values()))
-    ratios = [ours[number] / measured[best][number] for number in ours if number in measured[best]]
+    lower = any(cell.lower for cell in cells if cell.load == load)
+    best = (min if lower else max)(measured, key=lambda name: median(measured[name].values()))
+    both = [(ours[number], measured[best][number]) for number in ours if measured[best].get(number)]
+    ratios = [other / mine if lower else mine / other for mine, other in both if mine]
     return Versus(best, median(ratios), min(ratios), max(ratios)) if ratios else None

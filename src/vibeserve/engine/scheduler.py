@@ -13,6 +13,11 @@ from .settings import Settings
 if TYPE_CHECKING:
     from .pacing import Pace
     from .prefix_tree import Key
+    from .swap import SwapSpace
+
+
+CACHED_AHEAD_S = 1.0
+MOST_ORDERED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +42,13 @@ class Work:
 class Scheduler:
     """First come, first served (put off by priority), within a budget of tokens a step and the KV blocks that there are."""
 
-    def __init__(self, settings: Settings, blocks: BlockManager, pace: Pace | None = None) -> None:
+    def __init__(
+        self, settings: Settings, blocks: BlockManager, pace: Pace | None = None, swap: SwapSpace | None = None
+    ) -> None:
         self._settings = settings
         self._blocks = blocks
         self._pace = pace
+        self._swap = swap
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.preemptions = 0
@@ -56,6 +64,8 @@ class Scheduler:
             self._blocks.free(sequence)
         else:
             self.waiting.remove(sequence)
+            if self._swap is not None:
+                self._swap.drop(sequence)
 
     def schedule(self) -> list[Work]:
         """The work of one step. Blocks for it are allocated; sequences that lost theirs are back in the queue."""
@@ -112,7 +122,7 @@ class Scheduler:
             share = -(-room // left)
             if share <= 0:
                 break
-            draft = self._draft(work[at].sequence, share)
+            draft = self._draft(work[at].sequence, share, len(work))
             work[at] = replace(work[at], draft=draft)
             room -= len(draft)
         return work
@@ -120,13 +130,13 @@ class Scheduler:
     def _may_draft(self, sequence: Sequence) -> bool:
         return sequence.drafter is not None and sequence.decoding and sequence.sampled > 0
 
-    def _draft(self, sequence: Sequence, room: int) -> tuple[int, ...]:
+    def _draft(self, sequence: Sequence, room: int, decoding: int) -> tuple[int, ...]:
         """A draft that fits: one token of the answer always comes from the step itself."""
         assert sequence.drafter is not None
         room = min(room, sequence.request.params.max_tokens - sequence.sampled - 1)
         if room < 1:
             return ()
-        draft = sequence.drafter.propose(sequence.tokens, sequence.prompt_tokens, room)
+        draft = sequence.drafter.propose(sequence.tokens, sequence.prompt_tokens, room, decoding)
         if draft:
             self._blocks.grow(sequence, len(sequence.tokens) + len(draft))
         return tuple(draft[: len(sequence.blocks) * self._blocks.block_size - len(sequence.tokens)])
@@ -139,8 +149,13 @@ class Scheduler:
                 self._preempt(max(reversed(self.running), key=lambda one: one.urgency))
 
     def _preempt(self, sequence: Sequence) -> None:
-        """Back to the head of the queue, without its blocks: what it had is computed again (or found in the tree)."""
+        """Back to the head of the queue, without its blocks: what it had is set aside, or will be computed again.
+
+        (Or found in the prefix tree.)
+        """
         self.running.remove(sequence)
+        if self._swap is not None:
+            self._swap.put(sequence)
         self._blocks.free(sequence)
         self.waiting.appendleft(sequence)
         self.preemptions += 1
@@ -151,25 +166,41 @@ class Scheduler:
         computing.add(self._blocks.next_key(sequence, sequence.nodes))
         return count
 
+    def _order(self) -> None:
+        """By urgency; of the first in line, one whose prompt is known counts as if it had come up to `CACHED_AHEAD_S` sooner.
+
+        So those that share a beginning come together while it is there, and nobody waits for that longer than so.
+        """
+        if any(sequence.request.priority for sequence in self.waiting):
+            self.waiting = deque(sorted(self.waiting, key=lambda sequence: sequence.urgency))
+        if self._blocks.tree is None or len(self.waiting) < 2 or not self._blocks.tree.size:
+            return
+        first = [self.waiting.popleft() for _ in range(min(len(self.waiting), MOST_ORDERED))]
+        size = self._blocks.block_size
+        known = {one.id: len(self._blocks.match(one)) * size / len(one.tokens) for one in first}
+        first.sort(key=lambda one: one.urgency - CACHED_AHEAD_S * known[one.id])
+        self.waiting.extendleft(reversed(first))
+
     def _admit(
         self, budget: int, work: list[Work], computing: set[tuple[int, Key] | None], places: int | None = None
     ) -> int:
-        """Take arrivals in order; the budget that is left.
+        """Take arrivals in order, those with much in the prefix cache a little ahead; the budget that is left.
 
         One whose next block is being computed by another in this very step waits for it.
         """
         deferred: list[Sequence] = []
         places = self._settings.max_batch if places is None else places
-        if any(sequence.request.priority for sequence in self.waiting):
-            self.waiting = deque(sorted(self.waiting, key=lambda sequence: sequence.urgency))
+        if budget > 0 and len(self.running) < places:
+            self._order()
         while self.waiting and budget > 0 and len(self.running) < places:
             sequence = self.waiting[0]
             nodes = self._blocks.match(sequence)
+            swapped = self._swap.computed(sequence) if self._swap is not None else 0
             following = self._blocks.next_key(sequence, nodes)
-            if following is not None and following in computing:
+            if not swapped and following is not None and following in computing:
                 deferred.append(self.waiting.popleft())
                 continue
-            fresh = len(sequence.tokens) - len(nodes) * self._blocks.block_size
+            fresh = len(sequence.tokens) - max(len(nodes) * self._blocks.block_size, swapped)
             whole = not self._settings.chunked_prefill
             if whole and fresh > budget and work:
                 break
@@ -177,6 +208,8 @@ class Scheduler:
                 break
             self.waiting.popleft()
             self.running.append(sequence)
+            if swapped and self._swap is not None:
+                self._swap.restore(sequence)
             sequence.cached_tokens = sequence.cached_tokens if sequence.started else sequence.computed
             budget -= self._chunk(sequence, budget, work, computing)
         self.waiting.extendleft(reversed(deferred))

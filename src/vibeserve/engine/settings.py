@@ -43,6 +43,11 @@ class Settings:
       decode together; 0 bounds neither.
     - `prefill_stretch_pct`: a step with prompt rows may take this much of the time of one without, in percent; 0 bounds
       nothing.
+    - `swap_memory_bytes`: under memory pressure, up to so much of the keys and values of requests that give way is set aside
+      and put back later, instead of being computed again; 0 computes all of it again.
+    - `prefix_store`: a file in which the prefix cache is kept over a restart; "" keeps none. A file of other weights,
+      settings or kernels is not used, nor one that is damaged.
+    - `learned_drafts`: while few requests decode, verify what a small model of the answers so far expects next.
     - `draft_rows`: drafted tokens fill a step up to this many rows; a batch that has as many has no drafts.
     """
 
@@ -66,6 +71,9 @@ class Settings:
     ttft_target_ms: int = 0
     tpot_target_ms: int = 0
     prefill_stretch_pct: int = 0
+    swap_memory_bytes: int = 0
+    prefix_store: str = ""
+    learned_drafts: bool = False
 
     def __post_init__(self) -> None:
         _member("dtype", self.dtype, DTYPES)
@@ -85,10 +93,13 @@ class Settings:
             "ttft_target_ms",
             "tpot_target_ms",
             "prefill_stretch_pct",
+            "swap_memory_bytes",
         ):
             _at_least(name, getattr(self, name), 0)
         if self.jump_forward and not self.constrained_decoding:
             raise SettingsError("jump_forward needs constrained_decoding", "set both, or neither")
+        if self.prefix_store and not self.prefix_cache:
+            raise SettingsError("prefix_store needs prefix_cache", "set prefix_cache = true")
         if 0 < self.prefill_stretch_pct <= 100:
             raise SettingsError(f"prefill_stretch_pct must be 0 or above 100, is {self.prefill_stretch_pct}")
         if self.paced and not self.chunked_prefill:

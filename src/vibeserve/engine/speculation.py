@@ -1,8 +1,9 @@
 """Drafts: tokens that a sequence may go on with, so that one step can verify many.
 
-Two sources. The request's own prediction (the text that the client expects, as the OpenAI API's `prediction` carries
+Three sources. The request's own prediction (the text that the client expects, as the OpenAI API's `prediction` carries
 it): it is followed token by token and found again after an inserted, deleted or replaced span. And lookup: where the last
-few tokens stood before, in prompt or answer, what followed them there (Saxena's prompt lookup decoding, 2023).
+few tokens stood before, in prompt or answer, what followed them there (Saxena's prompt lookup decoding, 2023). And, while few requests decode, a small model of
+the answers so far (`learned_drafts`).
 
 A draft only says what to compute together. Each token is chosen as ever, from its own position's logits and its own
 random number; a draft's token counts as accepted where it is the one that was chosen. So drafts change no answer.
@@ -13,6 +14,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .learned_drafts import NextTokens
 
 LOOKUP_SIZES = (4, 3, 2)
 FIRST_LENGTH = 4
@@ -24,6 +29,8 @@ TAIL = 8
 NEAR = 32
 """A single equal token counts as a place only this far ahead of where the prediction was left."""
 MOST_PLACES = 256
+IDLE_SEQUENCES = 4
+"""The learned model is asked while at most so many sequences decode."""
 
 
 @dataclass(slots=True)
@@ -151,15 +158,21 @@ class Drafter:
     speculation: Speculation
     prediction: Prediction | None
     lookup: Lookup | None
+    learned: NextTokens | None = None
     accepted: int = 0
     rejected: int = 0
     _predicting: Appetite = field(default_factory=Appetite)
     _looking: Appetite = field(default_factory=Appetite)
+    _expecting: Appetite = field(default_factory=Appetite)
     _followed: int = 0
+    _learned: int = 0
     _source: str = ""
 
-    def propose(self, tokens: Tokens[int], prompt_tokens: int, room: int) -> list[int]:
-        """At most `room` tokens that may follow `tokens`, of which the first `prompt_tokens` are the prompt."""
+    def propose(self, tokens: Tokens[int], prompt_tokens: int, room: int, decoding: int = 1) -> list[int]:
+        """At most `room` tokens that may follow `tokens`, of which the first `prompt_tokens` are the prompt.
+
+        `decoding` sequences share the step.
+        """
         if self.prediction is not None:
             for token in tokens[max(self._followed, prompt_tokens) :]:
                 self.prediction.follow(token)
@@ -173,10 +186,23 @@ class Drafter:
             if found:
                 self._source = "lookup"
                 return found
+        if self.learned is not None and (found := self._expected(self.learned, tokens, prompt_tokens, room, decoding)):
+            return found
         if self.prediction is not None and (allowed := self._predicting.allow(room)):
             self._source = "prediction"
             return list(self.prediction.guess(allowed))
         return []
+
+    def _expected(
+        self, learned: NextTokens, tokens: Tokens[int], prompt_tokens: int, room: int, decoding: int
+    ) -> list[int]:
+        """What the learned model expects, which learns this answer on the way."""
+        learned.learn(tokens, max(self._learned, prompt_tokens))
+        self._learned = len(tokens)
+        if decoding > IDLE_SEQUENCES or not (allowed := self._expecting.allow(room)):
+            return []
+        self._source = "learned"
+        return learned.propose(tokens, allowed)
 
     def record(self, proposed: int, accepted: int) -> None:
         """What became of the last draft."""
@@ -185,6 +211,8 @@ class Drafter:
             self.accepted += accepted
             self.rejected += proposed - accepted
             self._predicting.record(proposed, accepted, longest)
+        elif self._source == "learned":
+            self._expecting.record(proposed, accepted, longest)
         else:
             self._looking.record(proposed, accepted, longest)
             self.speculation.learn(accepted > 0)
@@ -193,10 +221,11 @@ class Drafter:
 class Speculation:
     """Makes drafters, and remembers over requests whether lookup ever finds anything here."""
 
-    def __init__(self, *, predictions: bool, lookup: bool, longest: int) -> None:
+    def __init__(self, *, predictions: bool, lookup: bool, longest: int, learned: NextTokens | None = None) -> None:
         self.longest = longest
         self._predictions = predictions
         self._lookup = lookup
+        self._learned = learned
         self._success = 1.0
 
     def learn(self, success: bool) -> None:
@@ -206,9 +235,9 @@ class Speculation:
     def drafter(self, prediction_ids: Tokens[int]) -> Drafter | None:
         """A drafter for a request; None where it would never propose."""
         prediction = Prediction(prediction_ids) if self._predictions and prediction_ids else None
-        if prediction is None and not self._lookup:
+        if prediction is None and not self._lookup and self._learned is None:
             return None
-        drafter = Drafter(self, prediction, Lookup() if self._lookup else None)
+        drafter = Drafter(self, prediction, Lookup() if self._lookup else None, self._learned)
         drafter._predicting.length = self.longest
         if self._success < HOPELESS:
             drafter._looking = Appetite(2, 8, 8)

@@ -24,6 +24,7 @@ class Counters:
     admitted: int = 0
     finished: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("stop", "length", "abort", "error"), 0))
     preemptions: int = 0
+    swapped: int = 0
     evicted_blocks: int = 0
     proposed_tokens: int = 0
     accepted_tokens: int = 0
@@ -64,6 +65,10 @@ class Stats:
     """Technique → whether it is at work (`engine_feature_active{feature="…"}`)."""
     info: dict[str, str]
     """Facts for a log or a label: backend, dtype, instruction set, why a fall-back was taken."""
+    swapped: int = 0
+    """Of the preemptions, those whose keys and values were set aside."""
+    restored_blocks: int = 0
+    """Blocks of the prefix cache that were read from its file at the start."""
     refused: int = 0
     """Requests that were turned away because their first token would have come too late."""
     memory_bytes: dict[str, int] = field(default_factory=dict)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from .batch import Floats, StepBatch, StepResult
+from .batch import Bytes, Floats, StepBatch, StepResult
 from .model_config import ModelConfig
 from .rope import rope_tables
 from .sampling import draw
@@ -63,6 +63,25 @@ class TorchBackend:
     def draw(self, logits: Floats, rows: list[int], how: list[SamplingParams], points: list[float]) -> list[int]:
         """See `Backend.draw`."""
         return [draw(logits[row], one, point) for row, one, point in zip(rows, how, points, strict=True)]
+
+    @property
+    def block_bytes(self) -> int:
+        """See `Backend.block_bytes`."""
+        one = self._keys[:, :1]
+        return 2 * one.numel() * one.element_size()
+
+    def read_blocks(self, blocks: list[int]) -> Bytes:
+        """See `Backend.read_blocks`."""
+        both = torch.stack([self._keys[:, blocks], self._values[:, blocks]]).movedim(2, 0).contiguous()
+        raw: Bytes = both.view(torch.uint8).reshape(len(blocks), -1).numpy()
+        return raw
+
+    def write_blocks(self, blocks: list[int], data: Bytes) -> None:
+        """See `Backend.write_blocks`."""
+        layers, _, *rest = self._keys.shape
+        flat = torch.from_numpy(np.array(data)).view(self._dtype)
+        both = flat.view(len(blocks), 2, layers, *rest).movedim(0, 2)
+        self._keys[:, blocks], self._values[:, blocks] = both[0], both[1]
 
     @torch.inference_mode()
     def forward(self, batch: StepBatch) -> StepResult:

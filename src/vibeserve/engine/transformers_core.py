@@ -267,6 +267,7 @@ class TransformersCore:
                 "kv_cache": True,
                 "continuous_batching": self._batching == "continuous",
                 "static_batching": self._batching == "static",
+                "bfloat16": self.settings.dtype == "bfloat16",
             },
             info={
                 "backend": "transformers",

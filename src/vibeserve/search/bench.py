@@ -210,6 +210,10 @@ class Bench:
         for name, value in (table if isinstance(table, dict) else {}).items():
             if isinstance(value, int | float) and not isinstance(value, bool):
                 facts[f"workload.{name}"] = Fact(float(value), "", _MEASURED, "the benchmark's own description")
+        limits = result.document.get("slo")
+        for name, value in (limits if isinstance(limits, dict) else {}).items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                facts[f"workload.slo_{name}"] = Fact(float(value), "s", _MEASURED, "the benchmark's own limits")
         if {"workload.prompt_tokens", "workload.output_tokens"} <= facts.keys():
             self._workload = int(facts["workload.prompt_tokens"].value), int(facts["workload.output_tokens"].value)
         return facts

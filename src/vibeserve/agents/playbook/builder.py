@@ -110,11 +110,16 @@ def _present(worktree: Path) -> list[str]:
 
 
 def engine_toml(settings: dict[str, Any]) -> str:
-    """`[engine]`, one setting a line."""
+    """`[engine]`, one setting a line; a name with a dot is a setting of another table (`http.stream_interval`)."""
     import tomlkit
 
+    tables: dict[str, dict[str, Any]] = {"engine": {}}
+    for name, value in settings.items():
+        table, _, own = name.rpartition(".")
+        tables.setdefault(table or "engine", {})[own] = value
     document = tomlkit.document()
-    document.add("engine", tomlkit.item(dict(settings)))
+    for table, values in tables.items():
+        document.add(table, tomlkit.item(values))
     return tomlkit.dumps(document)
 
 

@@ -25,6 +25,8 @@ TOTALS = {
     "queue_wait_s": ("engine_queue_wait_seconds_total", "Time from arrival to admission, summed over requests."),
     "admitted": ("engine_admitted_total", "Requests admitted to the batch."),
     "preemptions": ("engine_preemptions_total", "Requests put back for want of memory."),
+    "swapped": ("engine_swapped_total", "Requests put back whose keys and values were set aside."),
+    "restored_blocks": ("engine_restored_blocks_total", "Blocks that the prefix cache had from its file at the start."),
     "evicted_blocks": ("engine_evicted_blocks_total", "Blocks that the prefix cache gave up."),
     "proposed_tokens": ("engine_proposed_tokens_total", "Drafted tokens that were verified."),
     "forced_tokens": ("engine_forced_tokens_total", "Tokens that a grammar forced, appended without being chosen."),

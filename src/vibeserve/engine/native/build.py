@@ -105,5 +105,8 @@ def _declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
     kernels.vs_forward.restype, kernels.vs_forward.argtypes = integer, [pointer, pointer]
     kernels.vs_draw.restype = integer
     kernels.vs_draw.argtypes = [pointer, pointer, integer, pointer, pointer, pointer]
+    kernels.vs_block_bytes.restype, kernels.vs_block_bytes.argtypes = ctypes.c_int64, [pointer]
+    kernels.vs_copy_blocks.restype = None
+    kernels.vs_copy_blocks.argtypes = [pointer, integer, pointer, pointer, integer]
     kernels.vs_destroy.restype, kernels.vs_destroy.argtypes = None, [pointer]
     return kernels

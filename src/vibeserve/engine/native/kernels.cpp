@@ -55,5 +55,13 @@ int32_t vs_draw(void* model, const float* logits, int32_t count, const int32_t* 
     }
 }
 
+// Bytes of one KV block: keys and values of all layers.
+int64_t vs_block_bytes(void* model) { return static_cast<VS_MODEL*>(model)->block_bytes(); }
+
+// Copy KV blocks to `data` (`out` 1) or from it (0), one after the other.
+void vs_copy_blocks(void* model, int32_t count, const int32_t* blocks, char* data, int32_t out) {
+    static_cast<VS_MODEL*>(model)->copy_blocks(count, blocks, data, out != 0);
+}
+
 void vs_destroy(void* model) { delete static_cast<VS_MODEL*>(model); }
 }

@@ -1,6 +1,8 @@
 // Building a model: shapes first, so that all weights lie in one stretch of memory, then tensor by tensor.
 #pragma once
 
+#include <cstring>
+
 #include "model.h"
 
 namespace vs {
@@ -26,7 +28,7 @@ Model<P>::Model(const VsConfig& config)
         matrix.packed = at;
         at += matrix.panel_size() * matrix.panels;
     };
-    size_t keys = size_t(c_.blocks) * c_.kv_heads * c_.dim * BLOCK, values = size_t(c_.blocks) * c_.kv_heads * wide_ * BLOCK;
+    size_t keys = c_.blocks * key_block(), values = c_.blocks * value_block();
     cache_.allocate((keys + values) * c_.layers);
     cache_.touch();
     for (int i = 0; i < c_.layers; i++) {
@@ -40,6 +42,22 @@ Model<P>::Model(const VsConfig& config)
         scratch_[i]->attention.allocate(size_t(MAX_QUERIES) * (c_.dim + up(c_.max_len, BLOCK) + 4 * BLOCK));
         scratch_[i]->mixed.allocate(size_t(MAX_QUERIES) * wide_);
     }
+}
+
+template <class P>
+void Model<P>::copy_blocks(int count, const int32_t* blocks, char* data, bool out) {
+    auto copy = [&](typename P::cache* cache, size_t block, size_t elements) {
+        const size_t bytes = elements * sizeof(typename P::cache);
+        char* place = reinterpret_cast<char*>(cache + block * elements);
+        if (out) std::memcpy(data, place, bytes);
+        else std::memcpy(place, data, bytes);
+        data += bytes;
+    };
+    for (int i = 0; i < count; i++)
+        for (auto& layer : layers_) {
+            copy(layer.keys, blocks[i], key_block());
+            copy(layer.values, blocks[i], value_block());
+        }
 }
 
 template <class P>

@@ -54,6 +54,9 @@ class Model {
     void forward(VsBatch& batch);
     // ids[i] drawn from row rows[i] of `logits` [*, vocabulary].
     void draw(const float* logits, int count, const int32_t* rows, const VsDraw* how, int32_t* ids);
+    // Bytes of one KV block over all layers: the keys of a layer, then its values.
+    size_t block_bytes() const { return (key_block() + value_block()) * c_.layers * sizeof(typename P::cache); }
+    void copy_blocks(int count, const int32_t* blocks, char* data, bool out);
 
   private:
     struct Piece { int sequence, row, rows; };  // queries of one attention tile
@@ -63,6 +66,8 @@ class Model {
         Drawer drawer;
     };
 
+    size_t key_block() const { return size_t(c_.kv_heads) * c_.dim * BLOCK; }
+    size_t value_block() const { return size_t(c_.kv_heads) * wide_ * BLOCK; }
     void check(const VsBatch& batch) const;
     void prepare(VsBatch& batch);
     void walk(VsBatch& batch, int id);

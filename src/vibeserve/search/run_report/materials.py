@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from vibeserve.report.svg import Request
+from vibeserve.search.run_report.ablations import Ablation, read_ablations
 
 _GIT_TIMEOUT_S = 30
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
@@ -38,6 +39,7 @@ class Materials:
     requests: Mapping[tuple[str, int], tuple[Request, ...]] = field(default_factory=dict)
     cut_off: int = 0
     levels: Sequence[Level] = ()
+    ablations: tuple[Ablation, ...] = ()
 
 
 def gather(document: dict[str, Any], directory: Path) -> Materials:
@@ -55,7 +57,8 @@ def gather(document: dict[str, Any], directory: Path) -> Materials:
             cut_off += sum(record.get("state") == "cut off" for record in records)
         if level := _level(window, written):
             levels.append(level)
-    return Materials(diffs, missing, {key: found for key, found in requests.items() if found}, cut_off, levels)
+    shown = {key: found for key, found in requests.items() if found}
+    return Materials(diffs, missing, shown, cut_off, levels, read_ablations(directory))
 
 
 def _diffs(document: dict[str, Any], directory: Path) -> tuple[dict[str, str], dict[str, str]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from vibeserve.base.files import DiskFiles, Files, write_text
 from vibeserve.report import Pill, Section, markdown, page
-from vibeserve.search.run_report import agents, explained, found, limit, load, rounds
+from vibeserve.search.run_report import ablations, agents, explained, found, limit, load, rounds
 from vibeserve.search.run_report.materials import Materials, gather
 from vibeserve.search.run_report.words import improved, moment
 
@@ -28,6 +28,7 @@ def run_sections(document: dict[str, Any], materials: Materials | None = None) -
         agents.agents(document),
         found.confirmed(document),
         load.under_load(document, materials),
+        ablations.ablations(materials.ablations),
         limit.limit(document),
         explained.explained(document, materials),
         found.notes(document),
