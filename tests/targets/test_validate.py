@@ -136,6 +136,18 @@ def test_a_checker_that_is_weaker_than_its_source(copied, name):
     assert words in found.detail
 
 
+def test_functions_of_the_checker_that_are_written_otherwise_are_listed(copied):
+    _append("README.md", "\nStarted from the example\n`smollm2-135m-cpu-chat`.\n")(copied)
+    check = "checker not weaker than its source"
+    said = next(c for c in validate(copied, run_scripts=False).checks if c.name == check)
+    assert said.ok is True
+    assert "the same code decides them" in said.detail
+    _edit("accuracy_checker/checker.py", "    return whole == sent or", "    return True or whole == sent or")(copied)
+    said = next(c for c in validate(copied, run_scripts=False).checks if c.name == check)
+    assert said.ok is True
+    assert "to be judged by a reader: same_text" in said.detail
+
+
 def test_a_contract_with_looser_bounds_is_weaker(copied):
     image = packaged_bundles()["terrain-diffusion-cpu-image"]
     shutil.copytree(image, copied / "image", ignore=shutil.ignore_patterns("model", "__pycache__"))

@@ -26,7 +26,7 @@ def validate(bundle: BundleArgument, json: JsonFlag = False) -> int:
         return EXIT_OK if result.ok else EXIT_DOES_NOT_HOLD
     for check in result.checks:
         mark = {True: "ok", False: "FAIL", None: "not run"}[check.ok]
-        print(f"{mark:8} {check.name}" + (f": {check.detail}" if check.detail and check.ok is not True else ""))
+        print(f"{mark:8} {check.name}" + (f": {check.detail}" if check.detail else ""))
     bad = sum(check.ok is False for check in result.checks)
     print(f"{result.path}: " + ("valid" if result.ok else f"{bad} of {len(result.checks)} checks fail"))
     return EXIT_OK if result.ok else EXIT_DOES_NOT_HOLD

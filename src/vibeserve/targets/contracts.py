@@ -55,6 +55,7 @@ def adapted(reading: Reading, modality: Modality) -> Reading:
     counted = (
         rf"(?i)\b({modality.items})( as possible)?( ?/ ?| (per|a|each|every) )(s|sec|second|m|min|minute|h|hour|day)\b"
     )
+    counted += rf"|\bhow many ({modality.items})\b"
     if reading.metric == "request_throughput" and modality.items and re.search(counted, reading.goal):
         return replace(reading, metric=modality.rate)
     prefix, name = re.fullmatch(r"((?:p\d\d|mean)_)?(.+)", reading.metric).groups()  # type: ignore[union-attr]

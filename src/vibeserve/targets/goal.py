@@ -156,7 +156,7 @@ def _rate(text: str) -> float | None:
 def _concurrency(text: str) -> int | None:
     hit = _first(
         [
-            rf"{_NUMBER}\s*(?:\w+[- ])?(?:concurrent|simultaneous|parallel)",
+            rf"{_NUMBER}[- ]?(?:[a-z]+[- ])?(?:conc\b|concurren(?:t|cy)|simultaneous|parallel)",
             rf"{_NUMBER}\s*(?:[a-z]+ )?(?:users?|clients?|customers|streams?|sessions?|agents|workers|callers|listeners|dev(?:eloper)?s|people|co-?workers|colleagues|employees|students|channels|lines|(?:\w+ )?(?:requests? )?(?:at once|at a time|in flight|at the same time|in parallel))",
             rf"{_NUMBER}\s*of (?:them|us|my|our|those|these)(?: \w+){{0,4}} (?:at once|at the same time|simultaneously|in parallel)",
             rf"(?:concurrency|batch(?: size)?|\bbs)\s*(?:of|=|:|is)?\s*{_NUMBER}",
@@ -223,7 +223,7 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
             rf"{_NUMBER}\s*tokens?\s*(?:per|for each|in each|for every) (?:document|doc|text|passage|prompt|page|file|chunk|sentence)\b",
             rf"{_NUMBER}\s*tokens? in\b",
             rf"\bat {_NUMBER}\s*tokens?\b(?!\s*(?:/|per|a ))",
-            rf"\b(?!{_NO_PROMPT})[a-z]+s (?:of|with) (?:up to )?{_NUMBER}[- ]?tokens?",
+            rf"\b(?!{_NO_PROMPT})[a-z]+s (?:of |with |\()(?:up to )?{_NUMBER}[- ]?tokens?",
             rf"{_NUMBER}[- ]tokens?[- ](?!{_NO_PROMPT})[a-z]{{3,}}s\b",
             rf"(?:prompts?|inputs?|context)\s*(?:len(?:gth)?|size)?\s*(?:of|=|:|is)?\s*{_NUMBER}(?!\s*(?:[a-z]+ )?(?:per|/|a) )(?=\s*(?:[,;.]|tokens?|$))",
         ],

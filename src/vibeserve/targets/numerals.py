@@ -69,6 +69,8 @@ def spelled(text: str) -> tuple[str, list[str]]:
     """`text` with misspelt words that a goal hangs on put right, and a note for each."""
     notes = []
 
+    text = re.sub(r"(?i)\bthru-?put\b", "throughput", text)
+
     def replace(hit: re.Match[str]) -> str:
         word = hit.group(0).lower()
         near = [] if word in _HANGS_ON else difflib.get_close_matches(word, _HANGS_ON, 1, 0.86)

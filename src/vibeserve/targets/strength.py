@@ -2,7 +2,8 @@
 
 Read from the scripts' source, without running them: the names of the cases that a checker reports, the defaults of its flags, the
 bounds of contract.py, and what bundle.toml declares and passes. A case that is still reported but no longer decided by the same
-code is not seen here; the trial against a server that answers always alike is there for the worst of these.
+code is no proof of weakness: such functions are listed, for a reader to judge; the trial against a server that answers always
+alike is there for the worst of these.
 """
 
 from __future__ import annotations
@@ -61,6 +62,23 @@ def weaker(source: Path, copy: Path) -> list[str]:
         if mine_is > theirs_is if name == "near_tie_margin" else mine_is < theirs_is:
             said.append(f"{name} is {mine_is:g}, {theirs_is:g} in the source")
     return said
+
+
+def rewritten(source: Path, copy: Path) -> list[str]:
+    """Functions of the source's checker that the copy has with other code, or not at all; `parser` holds defaults and is left out."""
+    mine, theirs = (_functions(folder / "accuracy_checker" / "checker.py") for folder in (copy, source))
+    return sorted(name for name, code in theirs.items() if name != "parser" and mine.get(name) != code)
+
+
+def _functions(script: Path) -> dict[str, str]:
+    """Functions and methods of a script by name, as trees: comments and line ends make no difference."""
+    found = {}
+    for node in ast.parse(script.read_bytes()).body:
+        for part in node.body if isinstance(node, ast.ClassDef) else [node]:
+            if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
+                owner = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
+                found[owner + part.name] = ast.dump(part)
+    return found
 
 
 def _toml(bundle: Path) -> BundleToml:

@@ -30,7 +30,7 @@ from vibeserve.targets.objective import lines_to_add, metric_from_objective, mis
 from vibeserve.targets.probe import constant, echo, probe_server, write_tokenizer
 from vibeserve.targets.probe_media import MEDIA_APIS, media_server, write_clips
 from vibeserve.targets.probe_realtime import realtime_server
-from vibeserve.targets.strength import source_of, weaker
+from vibeserve.targets.strength import cases, rewritten, source_of, weaker
 from vibeserve.targets.types import Metric
 
 LAYOUT = (
@@ -101,11 +101,17 @@ class _NotRunError(Exception):
     """A check that cannot be made here, and why."""
 
 
+class _HoldsError(Exception):
+    """Not an error: the check holds, and there is something to say of it."""
+
+
 def _run(name: str, step: Callable[[_Subject], str | None], subject: _Subject) -> Check:
     try:
         problem = step(subject)
     except _NotRunError as reason:
         return Check(name, None, f"not run: {reason}")
+    except _HoldsError as remark:
+        return Check(name, True, str(remark))
     except InputError as error:
         return Check(name, False, error.message)
     return Check(name, problem is None, problem or "")
@@ -282,7 +288,18 @@ def _not_weaker(subject: _Subject) -> str | None:
         lost = weaker(source, subject.path)
     except (SyntaxError, OSError) as error:
         raise _NotRunError(f"the checker cannot be read: {error}") from None
-    return f"what {source.name} checks and this one does not: {'; '.join(lost)}" if lost else None
+    if lost:
+        return f"what {source.name} checks and this one does not: {'; '.join(lost)}"
+    count = len(cases(source / "accuracy_checker" / "checker.py"))
+    other = rewritten(source, subject.path)
+    raise _HoldsError(
+        f"all {count} kinds of cases of {source.name} are here, no bound is looser; "
+        + (
+            f"written otherwise, to be judged by a reader: {', '.join(other)}"
+            if other
+            else "the same code decides them"
+        )
+    )
 
 
 @contextmanager
