@@ -67,6 +67,8 @@ def investigate(
     as_json: JsonFlag = False,
 ) -> None:
     """Find what costs time, down to the source line. What finds nothing, or cannot run, says so."""
+    from vibeserve.profiles import pages
+
     found = profiles.investigate(profiles.open(name, data_path), names or (), parse_window(window), pcore)
     if as_json:
         print_json({"profile": name, "investigations": [item.document() for item in found]})
@@ -74,16 +76,18 @@ def investigate(
     for item in found:
         state = "could not run" if not item.ran else "found" if item.found else "nothing found"
         print(f"{item.name}: {state}: {item.reason}")
+        extra = pages.shown_details(item.lines)
         rows = [
             [
-                f"{line.file}:{line.line}" if line.file else "no source line",
+                f"  {line.file}:{line.line}" if line.file else "  no source line",
                 line.count,
                 "" if line.cost_s is None else f"{line.cost_s * 1e6:.2f} µs",
+                *(pages.shown_detail(line.details.get(key)) for key in extra),
             ]
             for line in item.lines[:15]
         ]
         if rows:
-            print_table(["  source line", "rows", "cost"], [[f"  {row[0]}", row[1], row[2]] for row in rows])
+            print_table(["  source line", "rows", "cost", *extra], rows)
         for text in item.notes:
             print(f"  note: {text}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from vibeserve.base.provenance import Provenance, Quantity
 from vibeserve.profiles import window
 from vibeserve.profiles.analysis import Analysis
 from vibeserve.profiles.investigations import Finding
+from vibeserve.profiles.investigations.finding import Line
 from vibeserve.profiles.profile import Profile
 from vibeserve.report import (
     Block,
@@ -154,13 +156,13 @@ def _finding(finding: Finding, how: Provenance) -> list[Block]:
     state = "could not run" if not finding.ran else "found" if finding.found else "nothing found"
     inner: list[Block] = []
     if finding.lines:
-        extra = [key for key in finding.lines[0].details if key not in ("flops", "bytes")]
+        extra = shown_details(finding.lines)
         rows: list[list[Any]] = [
             [
                 f"{Path(line.file).name}:{line.line}" if line.file else "no source line",
                 None if line.cost_s is None else line.cost_s * 1e6,
                 line.count,
-                *(_cell(line.details.get(key)) for key in extra),
+                *(shown_detail(line.details.get(key)) for key in extra),
             ]
             for line in finding.lines[:50]
         ]
@@ -173,7 +175,15 @@ def _finding(finding: Finding, how: Provenance) -> list[Block]:
     return [Details(title, inner, open=finding.found, pill=Pill(state, "warn" if finding.found else "plain"))]
 
 
-def _cell(value: Any) -> Any:
+def shown_details(lines: Sequence[Line]) -> list[str]:
+    """The names of all that is said of some line, in the order in which it is said first; raw counts are left out."""
+    return [
+        key for key in dict.fromkeys(key for line in lines for key in line.details) if key not in ("flops", "bytes")
+    ]
+
+
+def shown_detail(value: Any) -> Any:
+    """One of a line's details as a cell of a table."""
     if isinstance(value, bool):
         return "yes" if value else ""
     return round(value, 4) if isinstance(value, float) else value

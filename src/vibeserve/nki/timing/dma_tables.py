@@ -104,7 +104,7 @@ def transfers(timed: Timed, start_ns: int) -> pa.Table:
             "write_bytes": plan.bytes,
             "transfer_bytes": plan.bytes,
             "throughput": plan.bytes / max(1, end - start) * 1e9,
-            "source": "[VIRTUAL]" if kind_of(op.plan) == RELOAD else _space(source),
+            "source": f"[{'[VIRTUAL]' if kind_of(op.plan) == RELOAD else _space(source)}]",  # a nested list, unlike dest
             "dest": "[VIRTUAL]" if kind_of(op.plan) == SAVE else _space(target),
             "semaphore_id": semaphores[index][0],
             "is_transpose_mode": op.opcode == "dma_transpose",
