@@ -150,7 +150,7 @@ def test_a_winner_that_is_not_confirmed_is_not_reported(scenario: Any) -> None:
     def die(act: str) -> None:
         if act == "window c1":
             calls["c1"] += 1
-            if calls["c1"] == 7:  # after its screen and its five pairs
+            if calls["c1"] == 8:  # after its screen, its five pairs and its new life
                 run.behaviours["c1"] = run.behaviours["c1"]
                 object.__setattr__(run.behaviours["c1"], "value", 5.0)
 
@@ -202,7 +202,7 @@ def test_the_store_names_every_value(scenario: Any) -> None:
     document = run.run()
     with RunView(run.directory) as view:
         rows = view.measurements()
-    assert {row.kind for row in rows} == {"baseline", "screen", "pair", "final", "curve"}
+    assert {row.kind for row in rows} == {"baseline", "screen", "pair", "restart", "final", "curve"}
     assert all(row.provenance == "measured" and row.seed and row.document for row in rows)
     firsts = [row.candidate for row in rows if row.kind == "pair" and row.place == 0]
     assert sorted(firsts.count(name) for name in ("c0", "c1")) == [2, 3]

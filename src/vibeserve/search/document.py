@@ -108,7 +108,7 @@ def _round(view: RunView, row: CandidateRow, decisions: list[DecisionRow]) -> di
     return entry
 
 
-_OF_A_ROUND = ("baseline", "screen", "pair")
+_OF_A_ROUND = ("baseline", "screen", "pair", "restart")
 
 
 def _measurement(row: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from vibeserve.search.drafts import as_proposal, queued, show_incumbent, unpaid
 from vibeserve.search.journal import Step
 from vibeserve.search.killed import once_more
 from vibeserve.search.lab import Window
+from vibeserve.search.lives import outlasts
 from vibeserve.search.loads import Load, measurement
 from vibeserve.search.pairs import Match, measure_pairs
 from vibeserve.search.store import CandidateRow, DecisionRow, EvidenceRow, GateRow, HypothesisRow
@@ -286,7 +287,9 @@ def _compare(run: Run, trial: Trial) -> Finding | None:
     if tampered := intact(run, trial.number, trial.candidate, "after its pairs"):
         return tampered
     words = f"{in_words(comparison)} of {trial.incumbent}"
-    if comparison.better and (caught := _probe(run, trial, AFTER) or _answers(run, trial)):
+    if comparison.better and (
+        caught := _probe(run, trial, AFTER) or _answers(run, trial) or _again(run, trial, comparison)
+    ):
         return dataclasses.replace(caught, value=comparison.value, comparison=comparison)
     if comparison.better:
         return Finding("kept", words, comparison.value, comparison)
@@ -312,6 +315,12 @@ def _answers(run: Run, trial: Trial) -> Finding | None:
     if proved["ok"] is False:
         return Finding("rejected-accuracy", f"answers under load: {proved['detail']}")
     return None
+
+
+def _again(run: Run, trial: Trial, comparison: Comparison) -> Finding | None:
+    """A new life has to show the gain too, before the candidate becomes the best."""
+    reason = outlasts(run, trial.number, trial.candidate, comparison.value)
+    return Finding("not-better", reason) if reason else None
 
 
 def decide(run: Run, number: int, trial: Trial, finding: Finding) -> None:

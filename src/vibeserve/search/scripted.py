@@ -50,6 +50,7 @@ class Behaviour:
     facts: Mapping[str, float] = field(default_factory=dict)
     tampers: bool = False
     start_s: float = 5.0
+    next_lives: float = 1.0  # what its value is multiplied by once it was started again
 
 
 @dataclass
@@ -89,6 +90,7 @@ class ScriptedLab:
         self._tampered = False
         self.open_servers: set[str] = set()
         self.acts: list[str] = []
+        self.lives: dict[str, int] = {}
 
     def _act(self, act: str, seconds: float) -> None:
         self.acts.append(act)
@@ -106,6 +108,7 @@ class ScriptedLab:
         if behaviour.start:
             raise StartError(behaviour.start)
         self.open_servers.add(name)
+        self.lives[name] = self.lives.get(name, 0) + 1
         return ScriptedServer(name, behaviour, behaviour.start_s, self.open_servers)
 
     def check(self, server: Any, *, seed: int, log: Path, reference: bool = False) -> Gate:
@@ -140,7 +143,8 @@ class ScriptedLab:
         if self.acts.count(f"window {server.name}") in behaviour.silent:
             raise RunError(f"{server.name}: nothing was measured")
         noise = 1.0 + behaviour.spread * stream(seed, server.name).gauss(0.0, 1.0)
-        return Window(behaviour.value * noise, failed=behaviour.failed, document=f"logs/{log.name}")
+        worth = behaviour.value * (behaviour.next_lives if self.lives[server.name] > 1 else 1.0)
+        return Window(worth * noise, failed=behaviour.failed, document=f"logs/{log.name}")
 
     def observe(self, server: Any, *, seed: int, window_s: float, log: Path) -> Window:
         window = self.window(server, [], seed=seed, window_s=window_s, log=log)
