@@ -21,7 +21,7 @@ def start(tmp_path, name, *settings):
     directory = tmp_path / name
     directory.mkdir()
     words = ["python", "-P", fake_server.__file__, *settings]
-    (directory / "candidate.toml").write_text(f"start = {json.dumps(words)}\nready_timeout_s = 20\n")
+    (directory / "candidate.toml").write_text(f"start = {json.dumps(words)}\nready_timeout_s = 60\n")
     return launch(directory, tmp_path, log_dir=tmp_path / f"{name}-log")
 
 
@@ -135,17 +135,17 @@ def test_serve_until_it_is_told_to_end(tmp_path, number):
     try:
         assert process.stdout is not None
         assert process.stdout.readline().startswith(f"http://127.0.0.1:{port} is ready after ".encode())
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=60) as answer:
             assert json.load(answer)["data"][0]["id"] == "fake"
         process.send_signal(number)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=60)
     finally:
         process.kill()
         process.communicate()
     if number != signal.SIGKILL:
         assert process.returncode == 0
         assert b"ended" in err
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) != 0:

@@ -56,7 +56,7 @@ class Speeds:
         start = ["python", "server.py", "--ttft-s", "0.001", "--tpot-s", str(speed)]
         if speed == "wrong": start = ["python", "server.py", "--fault", "wrong-tokens"]
         if speed == "never": start = ["python", "server.py", "--fault", "early-exit"]
-        (worktree / "candidate.toml").write_text(f"start = {json.dumps(start)}\\nready_timeout_s = 20\\n")
+        (worktree / "candidate.toml").write_text(f"start = {json.dumps(start)}\\nready_timeout_s = 60\\n")
         return Edit(f"set {speed}")
     def floor(self, state): return []
 
@@ -180,7 +180,7 @@ def kill_and_resume(
         time.sleep(chance.uniform(0.8, 9.0))
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while (found := left_behind(runs) if runs.is_dir() else []) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert found == []

@@ -46,7 +46,7 @@ def site(tmp_path_factory):
     assert found, lines
     yield f"http://localhost:{found.group(1)}"
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=60) == 0
     process.stderr.close()
 
 

@@ -40,7 +40,7 @@ def bundle() -> Bundle:
 def candidate(tmp_path: Path) -> Callable[..., Path]:
     """A candidate that is the fake server with the given settings; `toml` is added to its candidate.toml."""
 
-    def make(name: str = "candidate", *, toml: str = "ready_timeout_s = 20", **settings: object) -> Path:
+    def make(name: str = "candidate", *, toml: str = "ready_timeout_s = 60", **settings: object) -> Path:
         directory = tmp_path / name
         directory.mkdir(parents=True)
         words = ["python", "-P", str(Path(fake_server.__file__))]

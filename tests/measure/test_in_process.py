@@ -56,7 +56,7 @@ def model_dir(tmp_path):
 def server(tmp_path, model_dir):
     directory = tmp_path / "candidate"
     directory.mkdir()
-    (directory / "candidate.toml").write_text('model = "main:VibeServeModel"\nready_timeout_s = 30')
+    (directory / "candidate.toml").write_text('model = "main:VibeServeModel"\nready_timeout_s = 60')
     (directory / "main.py").write_text(textwrap.dedent(MODEL))
     with launch(directory, model_dir, log_dir=tmp_path / "logs") as running:
         yield running
@@ -66,7 +66,7 @@ def post(server, path, body, kind="application/json"):
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     request = urllib.request.Request(server.url + path, data, {"Content-Type": kind})
     try:
-        with urllib.request.urlopen(request, timeout=20) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             text = response.read().decode()
             return response.status, json.loads(text) if text.startswith("{") else text
     except urllib.error.HTTPError as error:
@@ -131,14 +131,14 @@ def test_all_of_its_api(server):
 
 
 def test_a_class_that_is_not_there(tmp_path, model_dir):
-    (tmp_path / "candidate.toml").write_text('model = "main:VibeServeModel"\nready_timeout_s = 30')
+    (tmp_path / "candidate.toml").write_text('model = "main:VibeServeModel"\nready_timeout_s = 60')
     (tmp_path / "main.py").write_text("x = 1\n")
     with pytest.raises(StartError, match="module 'main' has no attribute 'VibeServeModel'"):
         launch(tmp_path, model_dir, log_dir=tmp_path / "logs")
 
 
 def test_damaged_model_files_are_said(tmp_path, model_dir):
-    (tmp_path / "candidate.toml").write_text('model = "main:VibeServeModel"\nready_timeout_s = 30')
+    (tmp_path / "candidate.toml").write_text('model = "main:VibeServeModel"\nready_timeout_s = 60')
     (tmp_path / "main.py").write_text(textwrap.dedent(MODEL))
     tokenizer = model_dir / "tokenizer.json"
     whole = tokenizer.read_bytes()

@@ -137,7 +137,7 @@ def test_too_much_memory(candidate, tmp_path):
         body = json.dumps({"prompt": "x", "max_tokens": 1}).encode()
         # The guard may look while the request is still being answered: then there is no answer.
         with contextlib.suppress(OSError, http.client.HTTPException):
-            urllib.request.urlopen(server.url + "/v1/completions", body, timeout=10).read()
+            urllib.request.urlopen(server.url + "/v1/completions", body, timeout=60).read()
         assert server.process.wait(20) == -9
         with pytest.raises(RunError, match="more memory than it may") as caught:
             server.require_alive()

@@ -50,7 +50,7 @@ def test_what_a_server_did(candidate, tmp_path):
         with watching:
             for number in range(3):
                 body = json.dumps({"prompt": str(number), "max_tokens": 8}).encode()
-                urllib.request.urlopen(server.url + "/v1/completions", body, timeout=30).read()
+                urllib.request.urlopen(server.url + "/v1/completions", body, timeout=60).read()
         seen = watching.profile
         assert seen.gained["fake_requests_total"] == 3
         assert seen.gained["fake_tokens_total"] == 24
@@ -71,7 +71,7 @@ def test_time_goes_on_where_there_is_no_page(tmp_path):
         "http.server.HTTPServer(('127.0.0.1',int(sys.argv[-1])),h).serve_forever()"
     )
     (tmp_path / "candidate.toml").write_text(
-        f"start = {json.dumps([sys.executable, '-c', code])}\nready_timeout_s = 20"
+        f"start = {json.dumps([sys.executable, '-c', code])}\nready_timeout_s = 60"
     )
     with launch(tmp_path, tmp_path, log_dir=tmp_path / "log") as server:
         with Watching(server, every_s=0.02) as watching:

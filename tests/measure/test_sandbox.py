@@ -61,7 +61,7 @@ def tries(tmp_path: Path) -> Path:
     directory = tmp_path / "runs" / "mine"
     directory.mkdir(parents=True)
     (directory / "server.py").write_text(TRIES)
-    (directory / "candidate.toml").write_text('start = ["python", "server.py"]\nready_timeout_s = 20\n')
+    (directory / "candidate.toml").write_text('start = ["python", "server.py"]\nready_timeout_s = 60\n')
     (tmp_path / "runs" / "other").mkdir()
     (tmp_path / "runs" / "other" / "secret").write_text("of another run")
     (tmp_path / "evaluator").mkdir()
@@ -75,7 +75,7 @@ def tries(tmp_path: Path) -> Path:
 
 def ask(url: str, do: str, what: object = "") -> dict[str, Any]:
     request = urllib.request.Request(url, json.dumps({"do": do, "what": str(what)}).encode())
-    with urllib.request.urlopen(request, timeout=10) as response:
+    with urllib.request.urlopen(request, timeout=60) as response:
         answer: dict[str, Any] = json.load(response)
     return answer
 
@@ -156,14 +156,14 @@ def test_everything_ends_with_us_killed(tries: Path, tmp_path: Path) -> None:
 def test_the_fake_server_streams_through_the_relay(candidate: Callable[..., Path], tmp_path: Path) -> None:
     directory = candidate()
     (directory / "server.py").write_bytes(Path(fake_server.__file__).read_bytes())
-    (directory / "candidate.toml").write_text('start = ["python", "server.py"]\nready_timeout_s = 20\n')
+    (directory / "candidate.toml").write_text('start = ["python", "server.py"]\nready_timeout_s = 60\n')
     body = json.dumps({"prompt": "a", "max_tokens": 200, "stream": True}).encode()
     with launch(directory, tmp_path, log_dir=tmp_path / "logs", sandbox=WALLS) as server:
         answers: list[bytes] = []
 
         def send() -> None:
             request = urllib.request.Request(f"{server.url}/v1/completions", body, {"Content-Type": "application/json"})
-            with urllib.request.urlopen(request, timeout=20) as response:
+            with urllib.request.urlopen(request, timeout=60) as response:
                 answers.append(response.read())
 
         threads = [threading.Thread(target=send) for _ in range(24)]
