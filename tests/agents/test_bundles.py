@@ -15,6 +15,7 @@ from tests.agents.test_policy import BATCHED, CHAT, MACHINE
 
 from vibeserve.agents import Fact, Goal, Proposal, SearchState, Stop, Tried
 from vibeserve.agents.playbook import Playbook
+from vibeserve.agents.playbook.builder import engine_toml
 
 COMPILED = BATCHED | {"feature.compiled_kernels": 1.0, "share.other": 0.05}
 MOST_ROUNDS = 6
@@ -47,14 +48,16 @@ CASES = {
         workload(220, 192, concurrency=1, predicted_share=1.0),
         FLOOR | {"predicted-outputs"},
         frozenset({"single-stream-engine", "compiled-kernels", "predicted-outputs"}),
-        {"prefix-cache": "share no prefix", "latency-targets": "does nothing for output_tokens_per_s"},
+        {"prefix-cache": "share no prefix", "latency-targets": "does nothing for output_tokens_per_s",
+         "learned-drafts": "say themselves what to expect"},
     ),
     "shared prefixes": Case(
         goal(slug="prefix-caching", api="openai-completions"),
         workload(1088, 64, concurrency=8, shared_prefix_tokens=1024),
         FLOOR | {"prefix-cache"},
         frozenset({"continuous-batching", "compiled-kernels", "prefix-cache"}),
-        {"predicted-outputs": "carry no prediction", "ngram-speculation": "rows already"},
+        {"predicted-outputs": "carry no prediction", "ngram-speculation": "rows already",
+         "learned-drafts": "no step is idle", "swap-preemption": "memory enough"},
     ),
     "JSON": Case(
         goal(slug="json", modality="text/schema -> structured text", metric="p50_latency_s", unit="s", direction="lower"),
@@ -65,7 +68,7 @@ CASES = {
     ),
     "latency targets": Case(
         goal(slug="chat-slo", metric="goodput", unit="requests/s"),
-        workload(64, 64, rate=8.0),
+        workload(64, 64, rate=8.0, slo_ttft_s=1.5, slo_tpot_s=0.08),
         FLOOR | {"latency-targets"},
         frozenset({"continuous-batching", "compiled-kernels", "latency-targets"}),
         {"predicted-outputs": "carry no prediction", "paced-prefill": "no workload.long_prompt_tokens"},
@@ -152,3 +155,43 @@ def test_what_was_tried_in_vain_is_told_with_its_round(name: str) -> None:
     for tried in failed:
         (technique,) = tried.added
         assert said[technique][0] in ("tried", "closed"), technique
+
+
+def test_latency_targets_are_the_bundles_own() -> None:
+    state, _, _ = search(CASES["latency targets"], MOST_ROUNDS)
+    assert (state.settings["ttft_target_ms"], state.settings["tpot_target_ms"]) == (1500, 80)
+
+
+def test_what_gives_way_is_set_aside_where_the_counters_say_so() -> None:
+    crowded = CASES["shared prefixes"]
+    crowded = dataclasses.replace(
+        crowded,
+        workload=crowded.workload | {"engine.preemptions": 12.0},
+        pays=crowded.pays | {"swap-preemption"},
+    )
+    state, _, proposals = search(crowded, MOST_ROUNDS)
+    assert "swap-preemption" in state.in_place, [proposal.techniques for proposal in proposals]
+    assert state.settings["swap_memory_bytes"] > 0
+    after = next(one for one in proposals if "swap-preemption" in one.techniques)
+    assert "12 requests gave way" in after.hypothesis
+
+
+def test_a_stream_of_many_requests_may_be_sent_in_larger_pieces() -> None:
+    chat = CASES["plain chat"]
+    _, _, proposals = search(dataclasses.replace(chat, pays=chat.pays | {"chunked-prefill"}), 20)
+    (tried, *_) = [one for one in proposals if one.techniques == ("stream-interval",)]
+    assert tried.settings["http.stream_interval"] in (2, 4)
+    assert "[http]\nstream_interval = " in engine_toml(tried.settings)
+
+
+def test_a_family_that_the_engine_lacks_has_knobs_of_its_own() -> None:
+    other = dataclasses.replace(
+        CASES["plain chat"],
+        goal=goal(architecture="OlmoHybridForCausalLM", dtypes=("float32", "bfloat16")),
+        pays=frozenset({"transformers-batching", "transformers-bfloat16"}),
+    )
+    state, _, proposals = search(other, 20)
+    assert {"transformers-batching", "transformers-bfloat16"} <= set(state.in_place)
+    shapes = [one.settings for one in proposals if one.techniques == ("transformers-shape",)]
+    assert shapes
+    assert all(one["transformers.batching"] in ("continuous", "static") for one in shapes)

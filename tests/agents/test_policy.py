@@ -181,8 +181,11 @@ def test_tuning_asks_for_values_that_were_not_tried() -> None:
         assert 8 <= values[0] <= 32
         seen.append(values)
         history += (tried(number, ("batch-shape",), "not-better", settings=proposal.settings),)
+    after = propose(in_place=in_place, incumbent="c2", settings=base, evidence=BATCHED, round=6, history=history)
+    assert after.techniques == ("stream-interval",)
+    history += (tried(6, ("stream-interval",), "not-better", settings=after.settings),)
     answer = Playbook().propose(
-        state(in_place=in_place, incumbent="c2", settings=base, evidence=BATCHED, round=6, history=history)
+        state(in_place=in_place, incumbent="c2", settings=base, evidence=BATCHED, round=7, history=history)
     )
     assert isinstance(answer, Stop)
 
@@ -206,21 +209,22 @@ def test_back_to_an_earlier_candidate_where_that_promises_more() -> None:
         tried(1, ("continuous-batching",), value=100.0),
         tried(2, ("compiled-kernels",), value=101.0, techniques=("continuous-batching", "compiled-kernels")),
         tried(3, ("chunked-prefill",), "not-better"),
+        tried(4, ("stream-interval",), "not-better"),
         tried(
-            4,
+            5,
             ("batch-shape",),
             "kept",
             value=102.0,
             techniques=("continuous-batching", "compiled-kernels", "batch-shape"),
         ),
-        tried(5, ("batch-shape",), "not-better"),
         tried(6, ("batch-shape",), "not-better"),
+        tried(7, ("batch-shape",), "not-better"),
     )
     proposal = propose(
         goal=goal,
         history=history,
-        round=7,
-        incumbent="c4",
+        round=8,
+        incumbent="c5",
         incumbent_value=102.0,
         in_place=("continuous-batching", "compiled-kernels", "batch-shape"),
         evidence=BATCHED | {"share.other": 0.4, "share.linear": 0.45},
