@@ -1,7 +1,7 @@
 """From a sentence to figures, offline: `init`, `validate`, then checker and benchmark against a real server.
 
 Text bundles are asked of the reference server of the chat bundle with a tiny random model; what such a model cannot do (mend a
-program, tell of a name) is left out there, and done with real weights in the slow ones.
+program, tell of a name) is not asked of it there; schemas, speech and pictures need real weights, in the slow ones.
 """
 
 from __future__ import annotations
@@ -110,12 +110,8 @@ def test_from_a_sentence_to_figures(kind, model, url, ask, tmp_path):
     code, document = ask(
         proposal.path / "benchmark" / "benchmark.py", *small(bundle.benchmark_args), *common, "--max-tokens", "12"
     )
-    if kind == "code-edit":  # a random model mends nothing: no figure, and the reason
-        assert (code, document["completed"]) == (1, 4)
-        assert document["plausibility"]["fixes"]["fixed"] == 0.0
-        return
     assert (code, document["completed"]) == (0, 4)
-    assert document[bundle.metric.name] > 0
+    assert isinstance(document[bundle.metric.name], float)
     if kind == "long-context":
         assert "long/exact" in names
         assert document["workload"]["prompt_tokens"] == 3900
@@ -143,7 +139,20 @@ def test_both_scripts_of_the_examples_run_against_a_real_server_with_the_model_s
     bundle = read_bundle(SERVING / name)
     common = ["--url", url, "--model-dir", str(model)]
     checker = SERVING / name / "accuracy_checker" / "checker.py"
-    exact = ["--device", "cpu", "--dtype", "float32", "--near-tie-margin", "0", "--min-top1", "1", "--num-fresh", "2"]
+    exact = [
+        "--device",
+        "cpu",
+        "--dtype",
+        "float32",
+        "--near-tie-margin",
+        "0",
+        "--min-top1",
+        "1",
+        "--num-fresh",
+        "2",
+        "--prefix-words",
+        "40",
+    ]
     few = ["--num-fixes", "2", "--fix-tokens", "24", "--min-fixed", "0"] if "fixes" in checker.read_text() else []
     long = ["--long-tokens", "1500"] if "--long-tokens" in bundle.checker_args else []
     code, document = ask(checker, *bundle.checker_args, *common, *exact, *few, *long)
@@ -154,9 +163,8 @@ def test_both_scripts_of_the_examples_run_against_a_real_server_with_the_model_s
         SERVING / name / "benchmark" / "benchmark.py", *small(bundle.benchmark_args), *common, *load_flags
     )
     assert document["completed"] == 4
-    assert code == (1 if name == "qwen3-32b-code-edit" else 0)
-    if code == 0:
-        assert document[bundle.metric.name] > 0
+    assert code == 0
+    assert isinstance(document[bundle.metric.name], float)
 
 
 # ------------------------------------------------------------------------------------------- with real weights
@@ -250,7 +258,7 @@ def test_json_speech_and_images_with_real_weights(name, tmp_path):
 @pytest.mark.slow
 def test_a_long_context_bundle_with_real_weights(ask, tmp_path):
     weights = weights_of("smollm2-135m-cpu-chat")
-    goal = "long-context: p50 TTFT of 2000-token prompts, 16-token answers, one at a time"
+    goal = "long-context: p50 TTFT of 1500-token prompts, 16-token answers, one at a time"
     proposal = propose("HuggingFaceTB/SmolLM2-135M-Instruct", "cpu", goal, dest=tmp_path)
     write_bundle(proposal)
     bundle = read_bundle(proposal.path)
@@ -265,7 +273,7 @@ def test_a_long_context_bundle_with_real_weights(ask, tmp_path):
         for more in ([], ["--dataset", str(file)]):
             code, document = ask(proposal.path / "benchmark" / "benchmark.py", *arguments, "--url", url, *more)
             assert (code, document["completed"]) == (0, 3)
-            assert all(1900 < row["prompt_tokens"] <= 2000 for row in document["per_request"])
+            assert all(1400 < row["prompt_tokens"] <= 1500 for row in document["per_request"])
             assert document["p50_ttft_s"] > 0
 
 
