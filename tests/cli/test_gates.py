@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -120,6 +121,20 @@ def test_mistakes(cli, arguments, code, said):
     assert found == code
     assert said in err
     assert "Traceback" not in err
+
+
+def test_serve_shows_the_log_of_a_server_that_does_not_start(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("VIBESERVE_CACHE_DIR", str(tmp_path / "cache"))
+    shutil.copytree(MINI, tmp_path / "mini")
+    (tmp_path / "mini" / "reference" / "reference.py").write_text(
+        "print('reading weights')\nraise SystemExit('boom')\n"
+    )
+    (tmp_path / "model").mkdir()
+    code, _, err = cli("serve", tmp_path / "mini", "--model-dir", tmp_path / "model", "--port", 0)
+    assert code == 1
+    assert "reading weights" in err
+    assert "ended before it was ready: exit code 1 (boom)" in err
+    assert "hint: the last lines of its log are above" in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -26,7 +26,7 @@ def serve(
     json: JsonFlag = False,
 ) -> int:
     """Start a bundle's reference, or a run's best server. Ctrl-C ends it. Exit 1: the server died."""
-    from vibeserve.measure import launch
+    from vibeserve.measure import StartError, launch
     from vibeserve.measure.errors import cannot_write
 
     with _ended_by_signals(), tempfile.TemporaryDirectory(prefix="vibeserve-serve-") as folder:
@@ -35,7 +35,14 @@ def serve(
         except OSError as error:
             raise cannot_write(Path(folder), error) from None
         note(f"starting {directory.name} …")
-        with launch(directory, weights, log_dir=Path(folder), host=host, port=port or None) as server:
+        try:
+            started = launch(directory, weights, log_dir=Path(folder), host=host, port=port or None)
+        except StartError as failure:
+            if failure.tail:  # the log itself goes with the server
+                note(failure.tail)
+                failure.hint = "the last lines of its log are above"
+            raise
+        with started as server:
             try:  # from before it is announced: whoever reads that may end it at once
                 if json:
                     print_json({"url": server.url, "pid": server.pid, "ready_s": server.ready_s, "log": server.log})
