@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Sequence as Tokens
 
 ORDERS = (4, 3, 2)
-MOST_CONTEXTS = 200_000
+MOST_CONTEXTS = 40_000
 """Contexts that are remembered; the ones that were not met for longest are forgotten."""
 SURE = 0.6
 """A context speaks where one token followed it in at least this share of the times."""

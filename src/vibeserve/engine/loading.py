@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .swap import SwapSpace
 
 DEFAULT_KV_BYTES = 1 << 30
+LEARNED_BYTES = 24 << 20
+"""What the learned model takes at most: 40,000 contexts of about 440 bytes (measured on random tokens), rounded up."""
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +120,7 @@ def memory_of(config: ModelConfig, settings: Settings, blocks: int, max_len: int
     scored = max(settings.max_batch, settings.draft_rows)
     return {
         **({"swap": settings.swap_memory_bytes} if settings.swap_memory_bytes else {}),
+        **({"learned_drafts": LEARNED_BYTES} if settings.learned_drafts else {}),
         "weights": weights * element,
         "kv_cache": blocks * settings.block_size * config.kv_bytes_per_token(element),
         "step": 4 * (rows * widths + 2 * scored * config.vocab_size),
