@@ -18,7 +18,7 @@ _PERCENTILE = (
     r"|\b(50|90|95|99) ?% of (?:the |all |our )?(?:requests|answers|calls|users|replies|responses)"
 )
 _NO_PROMPT = (  # what an answer is called, and what is no text at all: "answers of 200 tokens", "batches of 8"
-    r"(?:answer|completion|output|response|repl[iy]|generation|summar|edit|stor[iy]|essay|post|description|translation|poem|label|"
+    r"(?:answer|completion|output|response|repl[iy]|generation|summar|edit|stor[iy]|essay|post|description|translation|poem|label|classif|verdict|decision|caption|title|keyword|"
     r"batch|per|prefix|preamble|header|second|minute|hour|user|client|stream|session)"
 )
 _BARE = r"(?i)p\d\d|tail|\d\d(th)? percentile|in (less than|under|at most|no more than)"
@@ -157,7 +157,7 @@ def _concurrency(text: str) -> int | None:
     hit = _first(
         [
             rf"{_NUMBER}[- ]?(?:[a-z]+[- ])?(?:conc\b|concurren(?:t|cy)|simultaneous|parallel)",
-            rf"{_NUMBER}\s*(?:[a-z]+ )?(?:users?|clients?|customers|streams?|sessions?|agents|workers|callers|listeners|dev(?:eloper)?s|people|co-?workers|colleagues|employees|students|channels|lines|(?:\w+ )?(?:requests? )?(?:at once|at a time|in flight|at the same time|in parallel))",
+            rf"{_NUMBER}\s*(?:[a-z]+ )?(?:users?|clients?|customers|streams?|sessions?|agents|workers|callers|listeners|dev(?:eloper)?s|people|co-?workers|colleagues|employees|students|channels|lines|(?:\w+ )?(?:requests? )?(?:(?:run |are (?:run |served )?|all )?(?:together|side by side)|at once|at a time|in flight|at the same time|in parallel))",
             rf"{_NUMBER}\s*of (?:them|us|my|our|those|these)(?: \w+){{0,4}} (?:at once|at the same time|simultaneously|in parallel)",
             rf"(?:concurrency|batch(?: size)?|\bbs)\s*(?:of|=|:|is)?\s*{_NUMBER}",
         ],
@@ -178,6 +178,7 @@ def _shared(text: str) -> tuple[int | None, str]:
             rf"{kind}\s+(?:\w+\s+)?(?:prefix|prompt|context|document)(?:es|s)?\s+(?:of|with|:)\s+(?:about\s+)?{_NUMBER}(?:\s*tokens?)?",
             rf"{kind}\s+{_NUMBER}[- ]?tokens?\s+(?:long\s+)?(?:\w+\s+)?(?:prefix|prompt|context|document|preamble|text)",
             rf"{_NUMBER}\s*{kind}\s+tokens?",
+            rf"reus\w+\s+(?:the\s+|an?\s+|one\s+)?{_NUMBER}[- ]?tokens?",
             rf"shar\w+\s+(?:the\s+|an?\s+|one\s+)?(?:first\s+|same\s+|common\s+)?{_NUMBER}[- ]?tokens?",
         ],
         text,
@@ -204,8 +205,8 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
     out = _first(
         [
             rf"{_NUMBER}[- ]?(?:output|new|generated|completion)[- ]tokens?",
-            rf"{_NUMBER}[- ]?tokens?[- ]{said}(?:completions?|outputs?|responses?|answers?|generations?|replies|summar\w+|edits?|stor(?:y|ies)|essays?|posts?|descriptions?|translations?|poems?|labels?)",
-            rf"(?:generat\w+|output\w*|answers?|completions?|responses?|repl(?:y|ies)|produc\w+|summar\w+|max[- _]tokens)\s*(?:of|with|=|:|is|\()?\s*(?:up to |about |around |at most )?{_NUMBER}\s*(?:new |output )?tokens?",
+            rf"{_NUMBER}[- ]?tokens?[- ]{said}(?:completions?|outputs?|responses?|answers?|generations?|replies|summar\w+|edits?|stor(?:y|ies)|essays?|posts?|descriptions?|translations?|poems?|labels?|classifications?|verdicts?|decisions?|captions?|titles?|keywords)",
+            rf"(?:generat\w+|decod\w+|output\w*|answers?|completions?|responses?|repl(?:y|ies)|produc\w+|summar\w+|max[- _]tokens)\s*(?:of|with|=|:|is|\()?\s*(?:up to |about |around |at most )?{_NUMBER}\s*(?:new |output )?tokens?",
             rf"{_NUMBER}\s*tokens?\s*(?:each\b|(?:per|for each|for every) (?:request|answer|call|completion|reply))",
             rf"{_NUMBER}\s*(?:tokens?\s*)?out\b",
             rf"(?:outputs?|completions?|max[- _]tokens)\s*(?:len(?:gth)?|size)?\s*(?:of|=|:|is)?\s*{_NUMBER}(?!\s*(?:[a-z]+ )?(?:per|/|a) )",
@@ -216,6 +217,8 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
         [
             rf"{_NUMBER}[- ]?(?:tokens? )?(?:input|prompt|context)[- ]tokens?",
             rf"{_NUMBER}[- ]?tokens?[- ](?:long )?{said}(?:[A-Za-z]+ )?(?:prompts?|inputs?|contexts?|documents?|files?|articles?|reports?|e?-?mails?|transcripts?|papers?|books?|pages?|tickets?|questions?)",
+            r"(?<![\w.])(\d+(?:\.\d+)?\s?k)[- ]prompt\b",
+            rf"\b(?:the|an?|each|every) {_NUMBER}[- ](?:long )?(?:prompts?|inputs?|contexts?)\b",
             rf"{_NUMBER}\s*tokens? of (?:context|input|prompt)",
             r"(?:for|with|at|on|using) (\d+(?:\.\d+)?\s?k)[- ](?:long )?(?:prompts?|inputs?|contexts?)\b(?! (?:of|with) \d)",
             rf"(?:prompts?|inputs?|contexts?|documents?|files?)\s*(?:of|with|=|:|is|are|up to|around|\()?\s*(?:up to |about |around )?{_NUMBER}\s*tokens?",
@@ -334,7 +337,7 @@ def _name(quantity: dict[str, Any], text: str, notes: list[str]) -> str:
         percentile = f"p{100 - int(slowest.group(1))}"
     elif re.search(r"\b(mean|average|avg)\b", text, re.I):
         percentile = "mean"
-    elif tail := re.search(r"\b(tail|worst|nobody|no one)\b", text, re.I):
+    elif tail := re.search(r"\b(tail|worst|slowest|nobody|no one)\b", text, re.I):
         percentile = "p99"
         notes.append(f"'{tail.group(1)}' is read as p99")
     else:
