@@ -109,7 +109,7 @@ class Dependencies:
         """Go through the instructions in program order."""
         recorder, streams, ends, deps = self.recorder, self.streams, self.ends, self.deps
         in_order, written = self.in_order, recorder.written_hbm
-        get = self.cells.get
+        cells, get = self.cells, self.cells.get
         before_write, new = self._before_write, self._new
         for index, (plan, places) in enumerate(zip(recorder.plans, recorder.locations, strict=True)):
             stream = streams[index]
@@ -121,9 +121,11 @@ class Dependencies:
                 at += 2
                 if in_hbm and storage not in written:  # nothing is ever written to it
                     continue
-                cell = get((storage, extent, offset))
+                found = (storage, extent, offset)
+                cell = get(found)
                 if cell is None:
-                    cell = new(plan, at // 2 - 1, storage, offset, waits)
+                    cell = cells[found] = Cell()
+                    new(cell, plan, at // 2 - 1, storage, offset, waits)
                 if write:
                     if cell.readers:
                         before_write(cell, index, stream, waits)
@@ -171,32 +173,32 @@ class Dependencies:
                     else:
                         self.orders.setdefault(index, []).append(reader)
 
-    def _new(self, plan: Plan, at: int, storage: int, offset: int, waits: list[int]) -> Cell:
+    def _new(self, cell: Cell, plan: Plan, at: int, storage: int, offset: int, waits: list[int]) -> None:
         """The first access to a place: a new tile takes memory, a new place of an old one is compared with the others."""
-        cell = self.cells[storage, plan.extents[at], offset] = Cell()
         places = self.places.get(storage)
         if places is None:
             self.places[storage] = (cell, plan, at, storage, offset)
             tile = self.recorder.tiles.get(storage)
             if tile is not None:
                 waits.extend(self._place(storage, tile))
-            return cell
+            return
         if places.__class__ is tuple:
             lone = places
             places = self.places[storage] = Places()
             places.add(lone[0], self._box(*lone[1:]))
         places.add(cell, self._box(plan, at, storage, offset))
-        return cell
 
     def _place(self, storage: int, tile: Tile) -> Sequence[int]:
         """Give a tile its memory; returns who used that last."""
-        if tile.region == "psum":
-            banks = self.banks[tile.core]
-            if tile.fixed:
-                banks.fix(storage, tile.life[6][1], tile.bytes)
+        core, region, life = tile
+        size, address = life[2], life[6]
+        if region == "psum":
+            banks = self.banks[core]
+            if address is not None:
+                banks.fix(storage, address[1], size)
             else:
-                banks.take(storage, tile.bytes)
-        return () if tile.fixed else self.pools[tile.core, tile.region].take(tile.bytes)
+                banks.take(storage, size)
+        return () if address is not None else self.pools[core, region].take(size)
 
     def _box(self, plan: Plan, at: int, storage: int, offset: int) -> Box:
         extent = plan.shapes[at]
@@ -210,19 +212,20 @@ class Dependencies:
         return box_of(operand, self.recorder.pitch(operand))
 
     def _release(self, storages: Sequence[int]) -> None:
+        tiles, pools, places_of = self.recorder.tiles, self.pools, self.places.get
         for storage in storages:
-            places = self.places.get(storage)
+            places = places_of(storage)
             if places is None:
                 continue
-            tile = self.recorder.tiles[storage]
+            core, region, life = tiles[storage]
             if places.__class__ is tuple:
                 cell = places[0]
                 users = (cell.writer, *cell.readers.values()) if cell.writer >= 0 else tuple(cell.readers.values())
             else:
                 users = self._users(places.cells)
-            self.pools[tile.core, tile.region].release(tile.bytes, users)
-            if tile.region == "psum":
-                self.banks[tile.core].release(storage)
+            pools[core, region].free.append((life[2], users))
+            if region == "psum":
+                self.banks[core].release(storage)
 
     def _users(self, cells: Sequence[Cell]) -> tuple[int, ...]:
         """Who used a tile last: for a compute engine its last instruction, of transfers all."""

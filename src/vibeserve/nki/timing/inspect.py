@@ -37,12 +37,12 @@ class Inspector(Recorder):
         super().finished(session, cores)
         from vibeserve.nki.timing import save_profile
         from vibeserve.nki.timing.params import load
-        from vibeserve.nki.timing.run import PROGRAM, Timed, live_peaks, schedule
+        from vibeserve.nki.timing.run import PROGRAM, Timed, schedule
 
         constants = load(session.target.number)
         run = Timed(
             self.name, session.target, session.cores_per_rank, self, schedule(self, constants), constants, PROGRAM,
-            session.shape_only, live_peaks(cores),
+            session.shape_only, self.peaks,
         )  # fmt: skip
         where = save_profile(run, self.name, self.folder)
         print(f"nki: simulated profile of {self.name} in {where} (not verified on hardware)", file=sys.stderr)

@@ -15,17 +15,20 @@ Pieces = tuple[tuple[int, int], ...]  # (bank, bytes) one after another
 
 
 class Pool:
-    """Bytes of a partition that are handed out in the order of their release."""
+    """Bytes of a partition that are handed out in the order of their release: `free` are (bytes, who used them last), and
+    what is released is put at its end."""
 
     __slots__ = ("free",)
 
     def __init__(self, size: int):
         self.free: deque[tuple[int, Users]] = deque([(size, ())])
 
-    def take(self, size: int) -> list[int]:
+    def take(self, size: int) -> Sequence[int]:
         """Take `size` bytes, or what there is; returns who used them last."""
-        waits: list[int] = []
         free = self.free
+        if free and free[0][0] == size:
+            return free.popleft()[1]
+        waits: list[int] = []
         while size > 0 and free:
             held, before = free.popleft()
             waits.extend(before)
@@ -33,10 +36,6 @@ class Pool:
                 free.appendleft((held - size, before))
             size -= held
         return waits
-
-    def release(self, size: int, users: Users) -> None:
-        """Give back `size` bytes."""
-        self.free.append((size, users))
 
 
 class Banks:
@@ -54,18 +53,30 @@ class Banks:
     def take(self, storage: int, size: int) -> None:
         """Find a place for a tile of `size` bytes of a partition (in part, where PSUM is full)."""
         pieces = []
-        while size > 0 and any(self.room):
+        while size > 0:
             want = min(size, self.size)
-            fits = [bank for bank, room in enumerate(self.room) if room >= want]
-            if not fits:
-                fits = [bank for bank, room in enumerate(self.room) if room]
-            bank = min(fits, key=lambda bank: (self.tiles[bank], self.left[bank], bank))
+            bank = self._emptiest(want)
+            if bank < 0:
+                bank = self._emptiest(1)
+            if bank < 0:
+                break
             taken = min(want, self.room[bank])
             pieces.append((bank, taken))
             self.room[bank] -= taken
             self.tiles[bank] += 1
             size -= taken
         self.places[storage] = tuple(pieces)
+
+    def _emptiest(self, want: int) -> int:
+        """Of the banks with room for `want` bytes the one with the fewest tiles, left first; -1 where there is none."""
+        found, fewest, first = -1, 0, 0
+        tiles, left = self.tiles, self.left
+        for bank, room in enumerate(self.room):
+            if room >= want:
+                held = tiles[bank]
+                if found < 0 or held < fewest or (held == fewest and left[bank] < first):
+                    found, fewest, first = bank, held, left[bank]
+        return found
 
     def fix(self, storage: int, address: int, size: int) -> None:
         """Note a tile that the kernel put at an address of its own."""

@@ -6,9 +6,10 @@ checked once for each form, nothing is computed, and what is written counts as w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from vibeserve.nki import capacity
 from vibeserve.nki.context import Core, Session
 from vibeserve.nki.errors import KernelError, Place, kernel_place
 from vibeserve.nki.instruction import NkiInstruction, Spec, _key
@@ -42,6 +43,7 @@ class Recorder(Observer):
         self.hbm: dict[int, Operand] = {}
         self.written_hbm: set[int] = set()
         self.ordered: dict[int, int] = {}
+        self.peaks: dict[str, int] = {"sbuf": 0, "psum": 0}
         self.last_use: dict[int, int] | None = None  # by storage, where it is not what the tiles' lives say
         self.session: Session | None = None
         self.others: tuple[Observer, ...] = ()
@@ -227,7 +229,8 @@ class Recorder(Observer):
         return self.sites[index]
 
     def finished(self, session: Session, cores: list[Core]) -> None:
-        """Tell those who only count what was counted."""
+        """Note the most that was alive at once; tell those who only count what was counted."""
+        self.peaks = live_peaks(cores)
         if session.quick is not None:
             counts: dict[str, int] = {}
             for plan in self.plans:
@@ -235,6 +238,15 @@ class Recorder(Observer):
             for observer in self.others:
                 observer.counted(counts)
         self.edges += [(later - 1, earlier - 1) for later, earlier in session.edges]
+
+
+def live_peaks(cores: Sequence[Core]) -> dict[str, int]:
+    """For sbuf and psum the most bytes of a partition alive at once (see `capacity`), on the core that needs most."""
+    found = {"sbuf": 0, "psum": 0}
+    for core in cores:
+        for region, (peak, _) in capacity.peaks(core).items():
+            found[region.value] = max(found[region.value], peak)
+    return found
 
 
 def _refuse_data(spec: Spec, args: tuple[Any, ...]) -> None:

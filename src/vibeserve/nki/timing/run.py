@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vibeserve.base.errors import InputError
-from vibeserve.nki import capacity
 from vibeserve.nki import kernel as kernels
-from vibeserve.nki.context import Core, Session
 from vibeserve.nki.errors import KernelError
 from vibeserve.nki.observe import Observer
 from vibeserve.nki.targets import Target
@@ -51,27 +49,6 @@ class Timed:
     def latency_s(self) -> float:
         """From the first kernel instruction to the last wait, seconds."""
         return self.schedule.latency_ps * 1e-12
-
-
-class _Peaks(Observer):
-    """The most that was alive at once, as capacity counts it."""
-
-    counts_only = True
-
-    def __init__(self) -> None:
-        self.found: dict[str, int] = {"sbuf": 0, "psum": 0}
-
-    def finished(self, session: Session, cores: list[Core]) -> None:
-        self.found = live_peaks(cores)
-
-
-def live_peaks(cores: Sequence[Core]) -> dict[str, int]:
-    """For sbuf and psum the most bytes of a partition alive at once, on the core that needs most."""
-    found = {"sbuf": 0, "psum": 0}
-    for core in cores:
-        for region, (peak, _) in capacity.peaks(core).items():
-            found[region.value] = max(found[region.value], peak)
-    return found
 
 
 def timed(
@@ -130,12 +107,12 @@ def _timed(
     observers: Sequence[Observer],
     options: dict[str, Any],
 ) -> tuple[Any, Timed]:
-    recorder, peaks = Recorder(allow_spill), _Peaks()
+    recorder = Recorder(allow_spill)
     made = kernels.as_kernel(kernel)
 
     def run(without_values: bool) -> Any:
         simulation = kernels.simulate(
-            made, target=target, lnc=lnc, shape_only=without_values, observers=(recorder, peaks, *observers), **options
+            made, target=target, lnc=lnc, shape_only=without_values, observers=(recorder, *observers), **options
         )
         return simulation(*args, **dict(kwargs or {}))
 
@@ -156,7 +133,7 @@ def _timed(
     made_schedule = schedule(recorder, schedule_params, mode)
     return result, Timed(
         getattr(made, "__name__", "kernel"), session.target, session.cores_per_rank, recorder, made_schedule,
-        schedule_params, mode, shape_only, peaks.found,
+        schedule_params, mode, shape_only, recorder.peaks,
     )  # fmt: skip
 
 
