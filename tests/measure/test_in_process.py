@@ -130,6 +130,58 @@ def test_all_of_its_api(server):
     assert post(server, "/v1/audio/transcriptions", nonsense, "multipart/form-data; boundary=x")[0] == 400
 
 
+SAMPLING = """
+    import random
+    import time
+
+    class VibeServeModel:
+        @classmethod
+        def from_pretrained(cls, model_dir): return cls()
+
+        def generate(self, input_ids, max_new_tokens, temperature=0.0, seed=None, streamer=None):
+            chance, ids = random.Random(seed), list(input_ids[0])
+            if streamer: streamer.put(input_ids)
+            for _ in range(max_new_tokens):
+                ids.append(chance.randrange(7) if temperature else (ids[-1] + 1) % 8)
+                if streamer: streamer.put([ids[-1]])
+            if streamer: streamer.end()
+            return [ids]
+"""
+
+
+def test_a_class_that_streams_and_samples(tmp_path, model_dir):
+    (tmp_path / "candidate.toml").write_text('model = "main:VibeServeModel"\nready_timeout_s = 60')
+    (tmp_path / "main.py").write_text(textwrap.dedent(SAMPLING))
+    with launch(tmp_path, model_dir, log_dir=tmp_path / "logs") as server:
+
+        def streamed(**more):
+            body = {"prompt": [0], "stream": True, "return_token_ids": True, "stream_options": {"include_usage": True}}
+            _, text = post(server, "/v1/completions", body | more)
+            events = [json.loads(line[6:]) for line in text.split("\n\n") if line.startswith("data: {")]
+            assert events[-1]["usage"]["completion_tokens"] == sum(len(c["token_ids"]) for c in choices_of(events))
+            return choices_of(events)
+
+        def choices_of(events):
+            return [choice for event in events for choice in event["choices"]]
+
+        found = streamed(max_tokens=4)
+        assert [choice["token_ids"] for choice in found] == [[1], [2], [3], [4], []]
+        assert "".join(choice["text"] for choice in found) == "one two three four"
+        assert [choice["finish_reason"] for choice in found] == [None] * 4 + ["length"]
+        stopped = streamed(max_tokens=6, stop="three")
+        assert "".join(choice["text"] for choice in stopped) == "one two "
+        assert [token for choice in stopped for token in choice["token_ids"]] == [1, 2, 3]
+        assert stopped[-1]["finish_reason"] == "stop"
+        ended = streamed(max_tokens=20)
+        assert [token for choice in ended for token in choice["token_ids"]] == [1, 2, 3, 4, 5, 6, 7]
+        drawn = {"prompt": [0], "max_tokens": 12, "temperature": 1}
+        texts = [post(server, "/v1/completions", drawn | {"seed": n})[1]["choices"][0]["text"] for n in (1, 1, 2, 3)]
+        assert texts[0] == texts[1]
+        assert len(set(texts)) == 3
+        status, answer = post(server, "/v1/completions", drawn | {"temperature": "hot"})
+        assert (status, answer["error"]["param"]) == (400, "temperature")
+
+
 def test_a_class_that_is_not_there(tmp_path, model_dir):
     (tmp_path / "candidate.toml").write_text('model = "main:VibeServeModel"\nready_timeout_s = 60')
     (tmp_path / "main.py").write_text("x = 1\n")

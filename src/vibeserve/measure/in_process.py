@@ -3,7 +3,11 @@
 The candidate's class has `from_pretrained(model_dir)`, and `generate(input_ids, max_new_tokens=N)` (token ids of shape
 [1, prompt] in, [1, prompt + new] out; torch tensors where torch is there, else lists) or `transcribe(audio,
 sampling_rate=16000)` (float32 of shape [samples] in, text out). Requests are served one at a time, since nothing is
-asked of the class beyond that; a stream is one event, so its time to first token is its whole time.
+asked of the class beyond that.
+
+`generate` may have more parameters, and is given what it names: `ignore_eos` (bool), `temperature` (float) with `seed`
+(int or None), and `streamer`, an object with the methods of Hugging Face's streamers (`put(ids)`, first with the prompt,
+then with each token, and `end()`). Without the last a stream is one event: its time to first token is its whole time.
 
 This file imports nothing of its package: it runs in the candidate's process.
 """
@@ -20,7 +24,7 @@ import sys
 import time
 import uuid
 import wave
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +54,33 @@ class Completion:
     text: str
     finish_reason: str
     prompt_tokens: int
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request, read: token ids of the prompt, how many tokens at most, where to stop, what `generate` is given besides."""
+
+    ids: list[int]
+    limit: int
+    stops: list[str]
+    ignore_end: bool
+    options: dict[str, Any]
+
+
+class Streamer:
+    """Hands on each token as it comes; the prompt, which comes first, is left out."""
+
+    def __init__(self, say: Callable[[list[int]], None]):
+        self.say, self.prompt = say, True
+
+    def put(self, value: Any) -> None:
+        """Ids, of any shape."""
+        if not self.prompt:
+            self.say(_flat(value))
+        self.prompt = False
+
+    def end(self) -> None:
+        """Nothing: `generate` returns then."""
 
 
 class Text:
@@ -145,16 +176,7 @@ class Server:
             raise BadRequestError("the body is not JSON") from None
         if not isinstance(body, dict):
             raise BadRequestError("the body must be an object")
-        async with self.turn:
-            done = await asyncio.to_thread(self.complete, body, chat)
-        choice: dict[str, Any] = {"index": 0, "finish_reason": done.finish_reason}
-        if body.get("return_token_ids"):
-            choice["token_ids"] = done.token_ids
-        usage = {
-            "prompt_tokens": done.prompt_tokens,
-            "completion_tokens": len(done.token_ids),
-            "total_tokens": done.prompt_tokens + len(done.token_ids),
-        }
+        asked = self.read(body, chat)
         streamed = bool(body.get("stream"))
         kind = ("chat.completion.chunk" if streamed else "chat.completion") if chat else "text_completion"
         head = {
@@ -163,34 +185,91 @@ class Server:
             "created": int(time.time()),
             "model": self.model_dir.name,
         }
-        message = {"role": "assistant", "content": done.text}
-        choice |= ({"delta": message} if streamed else {"message": message}) if chat else {"text": done.text}
+        with_ids = bool(body.get("return_token_ids"))
         if not streamed:
-            return JSONResponse(head | {"choices": [choice], "usage": usage})
-        events: list[dict[str, Any]] = [head | {"choices": [choice]}]
-        if (body.get("stream_options") or {}).get("include_usage"):
-            events.append(head | {"choices": [], "usage": usage})
-        return StreamingResponse(_events(events), media_type="text/event-stream")
+            async with self.turn:
+                done = await asyncio.to_thread(self.complete, asked)
+            choice = _choice(done.token_ids, done.text, done.finish_reason, with_ids)
+            choice |= {"message": {"role": "assistant", "content": choice.pop("text")}} if chat else {}
+            return JSONResponse(head | {"choices": [choice], "usage": _usage(done)})
 
-    def complete(self, body: dict[str, Any], chat: bool) -> Completion:
-        """Generate for one request. Raises BadRequestError."""
+        async def events() -> AsyncIterator[bytes]:
+            with_usage = (body.get("stream_options") or {}).get("include_usage")
+            async for piece, whole in self.pieces(asked, with_ids):
+                part = {"delta": {"role": "assistant", "content": piece.pop("text")}} if chat else {}
+                yield _event(head | {"choices": [piece | part]})
+                if whole is not None and with_usage:
+                    yield _event(head | {"choices": [], "usage": _usage(whole)})
+            yield b"data: [DONE]\n\n"
+
+        return StreamingResponse(events(), media_type="text/event-stream")
+
+    async def pieces(self, asked: Asked, with_ids: bool) -> AsyncIterator[tuple[dict[str, Any], Completion | None]]:
+        """The choices of a stream, each with the whole completion where it is the last one."""
+        loop, came = asyncio.get_running_loop(), asyncio.Queue[list[int] | None]()
+        ids: list[int] = []
+        sent_ids, sent = 0, ""
+
+        def say(new: list[int]) -> None:
+            loop.call_soon_threadsafe(came.put_nowait, new)
+
+        async def generate() -> Completion:  # a task of its own: it keeps its turn to its end, whoever leaves
+            async with self.turn:
+                return await asyncio.to_thread(self.complete, asked, say)
+
+        work = asyncio.create_task(generate())
+        work.add_done_callback(lambda _: came.put_nowait(None))
+        while (new := await came.get()) is not None:
+            ids += new
+            so_far, text, _ = self.text_of(ids, asked)
+            text = _settled(text, asked.stops)
+            if len(so_far) > sent_ids and text.startswith(sent):
+                yield _choice(so_far[sent_ids:], text[len(sent) :], None, with_ids), None
+                sent_ids, sent = len(so_far), text
+        done = await work
+        yield _choice(done.token_ids[sent_ids:], done.text[len(sent) :], done.finish_reason, with_ids), done
+
+    def text_of(self, ids: list[int], asked: Asked) -> tuple[list[int], str, str]:
+        """(ids, text, finish_reason) of what has come, up to where the request ends. Raises BadRequestError."""
+        if self.text is None:
+            raise BadRequestError("this model does not complete text: it has no generate(), or no tokenizer.json")
+        return self.text.cut(ids[: asked.limit], asked.stops, asked.ignore_end)
+
+    def read(self, body: dict[str, Any], chat: bool) -> Asked:
+        """One request. Raises BadRequestError."""
         if self.text is None:
             raise BadRequestError("this model does not complete text: it has no generate(), or no tokenizer.json")
         limit = body.get("max_completion_tokens", body.get("max_tokens", DEFAULT_MAX_TOKENS))
         if type(limit) is not int or limit < 1:
             raise BadRequestError("max_tokens must be an integer above 0", "max_tokens")
-        if body.get("temperature") not in (None, 0, 0.0):
-            raise BadRequestError("an in-process model generates greedily: temperature must be 0", "temperature")
-        ids = self.text.prompt_ids(body, chat)
-        ignore_end = bool(body.get("ignore_eos"))
-        extra = {"ignore_eos": True} if ignore_end else {}
-        if extra and not _takes(self.model.generate, "ignore_eos"):
-            raise BadRequestError("generate() of this model takes no ignore_eos", "ignore_eos")
-        new = _flat(self.model.generate(_batch(ids), max_new_tokens=limit, **extra))[len(ids) :][:limit]
+        options: dict[str, Any] = {}
+        temperature = body.get("temperature")
+        if temperature not in (None, 0, 0.0):
+            if type(temperature) not in (int, float) or temperature < 0:
+                raise BadRequestError("temperature must be a number of at least 0", "temperature")
+            if not (_names(self.model.generate, "temperature") and _names(self.model.generate, "seed")):
+                raise BadRequestError(
+                    "this in-process model generates greedily (its generate() takes no temperature and seed): "
+                    "temperature must be 0",
+                    "temperature",
+                )
+            options |= {"temperature": float(temperature), "seed": body.get("seed")}
+        if body.get("ignore_eos"):
+            if not _takes(self.model.generate, "ignore_eos"):
+                raise BadRequestError("generate() of this model takes no ignore_eos", "ignore_eos")
+            options["ignore_eos"] = True
         stops = body.get("stop") or []
         stops = [stops] if isinstance(stops, str) else list(stops)
-        new, text, finish = self.text.cut(new, stops, ignore_end)
-        return Completion(new, text, finish, len(ids))
+        return Asked(self.text.prompt_ids(body, chat), limit, stops, bool(body.get("ignore_eos")), options)
+
+    def complete(self, asked: Asked, say: Callable[[list[int]], None] | None = None) -> Completion:
+        """Generate for one request; `say` is told each token as it comes, where the class can."""
+        options = asked.options
+        if say is not None and _names(self.model.generate, "streamer"):
+            options = options | {"streamer": Streamer(say)}
+        output = self.model.generate(_batch(asked.ids), max_new_tokens=asked.limit, **options)
+        ids, text, finish = self.text_of(_flat(output)[len(asked.ids) :], asked)
+        return Completion(ids, text, finish, len(asked.ids))
 
     async def transcriptions(self, request: Request) -> Response:
         """One WAV file, as the form field `file`, to text."""
@@ -206,10 +285,24 @@ class Server:
         return JSONResponse({"text": text})
 
 
-async def _events(documents: list[dict[str, Any]]) -> AsyncIterator[bytes]:
-    for document in documents:
-        yield b"data: " + json.dumps(document).encode() + b"\n\n"
-    yield b"data: [DONE]\n\n"
+def _event(document: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(document).encode() + b"\n\n"
+
+
+def _choice(ids: list[int], text: str, finish_reason: str | None, with_ids: bool) -> dict[str, Any]:
+    return {"index": 0, "finish_reason": finish_reason, "text": text} | ({"token_ids": ids} if with_ids else {})
+
+
+def _usage(done: Completion) -> dict[str, int]:
+    prompt, new = done.prompt_tokens, len(done.token_ids)
+    return {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new}
+
+
+def _settled(text: str, stops: list[str]) -> str:
+    """The part of a growing text that further tokens cannot take back: no half character, no begun stop string."""
+    text = text.rstrip("\ufffd")
+    begun = [n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n])]
+    return text[: len(text) - max(begun, default=0)]
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
@@ -247,6 +340,10 @@ def _flat(output: Any) -> list[int]:
 def _takes(function: Any, name: str) -> bool:
     parameters = inspect.signature(function).parameters.values()
     return any(one.name == name or one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
+
+
+def _names(function: Any, name: str) -> bool:
+    return name in inspect.signature(function).parameters
 
 
 def _json(path: Path) -> dict[str, Any]:
