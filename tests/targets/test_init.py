@@ -33,7 +33,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_there_are_enough_cases():
-    assert len(GOALS) >= 370
+    assert len(GOALS) >= 410
     assert len(MODELS) >= 210
 
 

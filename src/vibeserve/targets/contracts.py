@@ -52,9 +52,7 @@ def adapted(reading: Reading, modality: Modality) -> Reading:
         return reading
     if not modality.output.endswith("text") and reading.output_tokens:  # "64 tokens each": no answer has tokens here
         reading = replace(reading, prompt_tokens=reading.prompt_tokens or reading.output_tokens, output_tokens=None)
-    counted = (
-        rf"(?i)\b({modality.items})( as possible)?( ?/ ?| (per|a|each|every) )(s|sec|second|m|min|minute|h|hour|day)\b"
-    )
+    counted = rf"(?i)\b({modality.items})( as possible| \w+ed)?( ?/ ?| (per|a|each|every) )(s|sec|second|m|min|minute|h|hour|day)\b"
     counted += rf"|\bhow many ({modality.items})\b"
     if reading.metric == "request_throughput" and modality.items and re.search(counted, reading.goal):
         return replace(reading, metric=modality.rate)

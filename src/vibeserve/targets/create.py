@@ -296,7 +296,7 @@ def _values(proposal: Proposal, known_hardware: set[str]) -> dict[str, Any]:
         said_of.defaults if generic else {"--endpoint": arguments[1], "--prompt-len": prompt, "--max-tokens": output}
     )
     quiet = [] if generic else _unthinking(proposal)
-    defaults |= dict([quiet]) if quiet else {}
+    defaults |= {quiet[0]: quiet[1]} if quiet else {}
     if reading.rate is not None:
         arguments += ["--rate", f"{reading.rate:g}"]
         defaults["--rate"] = reading.rate

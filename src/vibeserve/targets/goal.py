@@ -23,7 +23,7 @@ _NO_PROMPT = (  # what an answer is called, and what is no text at all: "answers
 )
 _BARE = r"(?i)p\d\d|tail|\d\d(th)? percentile|in (less than|under|at most|no more than)"
 _LIMIT = (
-    r"(?:under|below|less than|within|at most|(?:no|not|never) more than|<=?|≤|max(?:imum)?(?: of)?|faster than|stays? (?:under|below)"
+    r"(?:under|below|less than|within|inside|at most|(?:no|not|never) more than|<=?|≤|max(?:imum)?(?: of)?|faster than|stays? (?:under|below)"
     r"|(?:going|goes|go|rising|getting|climbing) (?:above|over|beyond)|never (?:above|over)|exceed(?:s|ing)?|longer than|up to|\bin)"
 )
 _SECONDS = r"(\d+(?:\.\d+)?)\s*(ms|msec|milliseconds?|s|secs?|seconds?|min|minutes?)\b"
@@ -97,7 +97,9 @@ def read_goal(goal: str, *, default_shape: str = "text") -> Reading:
     said = " ".join(goal.replace("→", "->").split())
     text, respelled = spelled(digits(said))
     text = re.sub(r"(?i)\btoks?\b(?!\s*(?:/|per\b))", "tokens", text)
-    text = re.sub(r"(?i)(?:\b(?:about|around|roughly|approx(?:imately|\.)?|circa|ca\.)|~|≈)\s*(?=\d)", "", text)
+    text = re.sub(
+        r"(?i)(?:\b(?:about|around|roughly|approx(?:imately|\.)?|circa|ca\.|avg\.?|averaging)|~|≈)\s*(?=\d)", "", text
+    )
     concurrency, rate = _concurrency(text), _rate(text)
     shared, rest = _shared(text)
     prompt, output = _lengths(rest)
@@ -191,6 +193,7 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
     pair = _first(
         [
             rf"{_NUMBER}\s*(?:tokens?\s*)?(?:in(?:put)?|prompt)(?:\s*tokens?)?\s*(?:/|,|and|->|x)?\s*{_NUMBER}\s*(?:tokens?\s*)?(?:out(?:put)?|generated|completion|new)",
+            rf"(?:^|[,;(]\s*){_NUMBER}\s*/\s*{_NUMBER}(?=\s*(?:[,;.)]|$))",
             rf"\bisl\s*[=:]?\s*{_NUMBER}\D{{1,12}}osl\s*[=:]?\s*{_NUMBER}",
             rf"\b{_NUMBER}\s*/\s*{_NUMBER}\s*tokens?\b",
             rf"{_NUMBER}\s*tokens?\s*(?:to|->|into)\s*(?:about )?{_NUMBER}\s*tokens?\b",
@@ -205,8 +208,8 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
     out = _first(
         [
             rf"{_NUMBER}[- ]?(?:output|new|generated|completion)[- ]tokens?",
-            rf"{_NUMBER}[- ]?tokens?[- ]{said}(?:completions?|outputs?|responses?|answers?|generations?|replies|summar\w+|edits?|stor(?:y|ies)|essays?|posts?|descriptions?|translations?|poems?|labels?|classifications?|verdicts?|decisions?|captions?|titles?|keywords)",
-            rf"(?:generat\w+|decod\w+|output\w*|answers?|completions?|responses?|repl(?:y|ies)|produc\w+|summar\w+|max[- _]tokens)\s*(?:of|with|=|:|is|\()?\s*(?:up to |about |around |at most )?{_NUMBER}\s*(?:new |output )?tokens?",
+            rf"{_NUMBER}[- ]?tokens?[- ]{said}(?:completions?|outputs?|responses?|answers?|generations?|replies|summar\w+|edits?|stor(?:y|ies)|essays?|posts?|descriptions?|translations?|poems?|labels?|(?:tool |function )calls?|classifications?|verdicts?|decisions?|captions?|titles?|keywords)",
+            rf"(?:generat\w+|decod\w+|output\w*|answers?|completions?|responses?|(?:tool|function) calls?|repl(?:y|ies)|produc\w+|summar\w+|max[- _]tokens)\s*(?:of|with|=|:|is|\()?\s*(?:up to |about |around |at most )?{_NUMBER}\s*(?:new |output )?tokens?",
             rf"{_NUMBER}\s*tokens?\s*(?:each\b|(?:per|for each|for every) (?:request|answer|call|completion|reply))",
             rf"{_NUMBER}\s*(?:tokens?\s*)?out\b",
             rf"(?:outputs?|completions?|max[- _]tokens)\s*(?:len(?:gth)?|size)?\s*(?:of|=|:|is)?\s*{_NUMBER}(?!\s*(?:[a-z]+ )?(?:per|/|a) )",
@@ -225,6 +228,7 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
             rf"{_NUMBER}[- ](?:token )?(?:long )?context",
             rf"{_NUMBER}\s*tokens?\s*(?:per|for each|in each|for every) (?:document|doc|text|passage|prompt|page|file|chunk|sentence)\b",
             rf"{_NUMBER}\s*tokens? in\b",
+            rf"(?:chunk|text|document|passage|page|file)s? (?:size|length)s?\s*(?:of|=|:|is)?\s*{_NUMBER}",
             rf"\bat {_NUMBER}\s*tokens?\b(?!\s*(?:/|per|a ))",
             rf"\b(?!{_NO_PROMPT})[a-z]+s (?:of |with |\()(?:up to )?{_NUMBER}[- ]?tokens?",
             rf"{_NUMBER}[- ]tokens?[- ](?!{_NO_PROMPT})[a-z]{{3,}}s\b",
@@ -253,7 +257,7 @@ def _limits(text: str) -> list[tuple[str, float]]:
             r"\s*(max(imum)?|at (the )?(most|latest)|or (less|better|faster)|tops)\b", text[hit.end() :], re.I
         ):
             found.append((_bounded(text[: hit.start()], text[hit.end() : hit.end() + 30], timed), seconds))
-    speed = r"(\d+(?:\.\d+)?) ?tok(?:en)?s? ?(?:/|per) ?s(?:ec(?:ond)?)? ?(?:/|per|(?:for|to) (?:each|every)(?: of)?(?: \d+)?) ?\w+"
+    speed = r"(\d+(?:\.\d+)?) ?tok(?:en)?s? ?(?:/|per) ?s(?:ec(?:ond)?)? ?(?:/|per|(?:for|to) (?:each|every)(?: one)?(?: of)?(?: \d+)?) ?\w+"
     alone = r"(?:each|every)(?: \w+){0,5}? (\d+(?:\.\d+)?) ?tok(?:en)?s? ?(?:/|per) ?s(?:ec(?:ond)?)?\b"
     if per_user := re.search(speed, text, re.I) or re.search(alone, text, re.I):
         found.append(("tpot_s", 1 / float(per_user.group(1))))
@@ -301,6 +305,8 @@ def _objective(text: str, limits: list[tuple[str, float]]) -> tuple[dict[str, An
     # "TTFT p99": a bare percentile is no quantity of its own beside one that has percentiles.
     if any(q["percentiles"] and not bare for _, q, bare in found):
         found = [item for item in found if not item[2]]
+    if not found and limits:  # "the page must be there within 2 s"
+        return next(q for q in _quantities() if q["name"] == limits[0][0]), notes
     if not found:
         return None, notes
     verb = r"(?:maximi[sz]\w+|minimi[sz]\w+|optimi[sz]\w+|improv\w+|benchmark|measure|reduc\w+|lower|best|highest|lowest|headline|metric|cut|shorten|increase|raise|boost)"

@@ -37,6 +37,7 @@ _COUNTED = (
     r"sessions?|agents?|workers?|chats?|conversations?|callers?|tokens?|concurrent|simultaneous|parallel|at (?:once|a time)|in flight|rps|qps)\b"
 )
 _IDIOMS = (
+    (r"\bsub-?second\b", "under 1 s"), (r"\b(batch(?: size)?|concurrency)( of| =)? one\b", r"\1 1"),
     (r"\bhalf a second\b", "0.5 s"), (r"\ba half second\b", "0.5 s"), (r"\ba quarter (?:of a )?second\b", "0.25 s"),
     (r"\b(under|below|within|than|over|above|exceeding|at most|of) (?:a|one) second\b", r"\1 1 s"),
     (r"\b(under|below|within|than|over|above|exceeding|at most) (?:a|one) minute\b", r"\1 60 s"),
