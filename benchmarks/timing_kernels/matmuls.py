@@ -109,9 +109,9 @@ def blocked(lhs_t, rhs):
     return out
 
 
-@nki.jit
-def silu(x):
-    """C6: x / (1 + exp(-x)) over [P * T, F] as T × (F / 1024) tiles of 128 × 1024, computed in halves."""
+def silu_over(x, powers_of):
+    """x / (1 + exp(-x)) over [P * T, F] as T × (F / 1024) tiles of 128 × 1024, computed in halves; `powers_of` gives the tile
+    of exp(-x) for a half."""
     rows, width = x.shape
     block = 1024
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
@@ -121,10 +121,23 @@ def silu(x):
             result = nl.ndarray((P, block), dtype=x.dtype, buffer=nl.sbuf)
             for half in range(0, block, N):
                 part = tile[0:P, half : half + N]
-                powers = nl.ndarray((P, N), dtype=nl.float32, buffer=nl.sbuf)
+                powers = powers_of()
                 nisa.activation(dst=powers, op=nl.exp, data=part, scale=-1.0)
                 nisa.tensor_scalar(dst=powers, data=powers, op0=nl.add, operand0=1.0)
                 nisa.reciprocal(dst=powers, data=powers)
                 nisa.tensor_tensor(dst=result[0:P, half : half + N], data1=part, data2=powers, op=nl.multiply)
             nisa.dma_copy(dst=out[row : row + P, column : column + block], src=result)
     return out
+
+
+@nki.jit
+def silu(x):
+    """C6, with a tile of its own for each half's exp."""
+    return silu_over(x, lambda: nl.ndarray((P, N), dtype=nl.float32, buffer=nl.sbuf))
+
+
+@nki.jit
+def silu_one_tile(x):
+    """C6, with one tile for the exp of all halves: the scalar engine waits until the vector engine is done with it."""
+    powers = nl.ndarray((P, N), dtype=nl.float32, buffer=nl.sbuf)
+    return silu_over(x, lambda: powers)
