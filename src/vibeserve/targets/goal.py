@@ -212,6 +212,7 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
             rf"(?:generat\w+|decod\w+|output\w*|answers?|completions?|responses?|(?:tool|function) calls?|repl(?:y|ies)|produc\w+|summar\w+|max[- _]tokens)\s*(?:of|with|=|:|is|\()?\s*(?:up to |about |around |at most )?{_NUMBER}\s*(?:new |output )?tokens?",
             rf"{_NUMBER}\s*tokens?\s*(?:each\b|(?:per|for each|for every) (?:request|answer|call|completion|reply))",
             rf"{_NUMBER}\s*(?:tokens?\s*)?out\b",
+            rf"\b(?:in)?to {_NUMBER}\s*tokens?\b",
             rf"(?:outputs?|completions?|max[- _]tokens)\s*(?:len(?:gth)?|size)?\s*(?:of|=|:|is)?\s*{_NUMBER}(?!\s*(?:[a-z]+ )?(?:per|/|a) )",
         ],
         text,
