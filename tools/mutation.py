@@ -2,6 +2,7 @@
 
     python tools/mutation.py                     every module of mutation.toml
     python tools/mutation.py verdict prompts     those whose path holds one of the words
+    python tools/mutation.py rounds --part 2/3   every third change only, from the second on
 
 Tests are imported once; a process is forked for each mutant and the mutated module put in place of the imported one, so
 that a mutant costs the run of its tests and nothing else. (mutmut 3 did not get its copies imported in place of an editable
@@ -16,6 +17,7 @@ import ast
 import contextlib
 import copy
 import io
+import itertools
 import os
 import signal
 import sys
@@ -25,6 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import Any
 
 import pytest
 
@@ -41,7 +44,8 @@ PRELOADED = (
     "msgspec",
     "pydantic",
 )
-TIMEOUT_S = 120
+#: A change that makes a test wait for ever is noticed: after so many times what the tests take without it, and some.
+PATIENCE, LEAST_S = 4, 10
 
 COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -156,10 +160,10 @@ def put_in_place(name: str, code: CodeType) -> None:
 class Forking:
     """A pytest plugin: instead of one run, a forked one for each mutant, all tests having been imported once."""
 
-    def __init__(self, path: Path, functions: Sequence[str], workers: int):
-        self.path, self.functions, self.workers = path, functions, workers
+    def __init__(self, path: Path, functions: Sequence[str], workers: int, part: tuple[int, int]):
+        self.path, self.functions, self.workers, self.part = path, functions, workers, part
         self.name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
-        self.count = 0
+        self.count, self.timeout_s = 0, 600
         self.survivors: list[str] = []
         self.running: dict[int, Mutant] = {}
 
@@ -167,11 +171,14 @@ class Forking:
         """Every mutant, so many at once; first what is there, put in place as a mutant is, to see that the tests hold."""
         source = self.path.read_text(encoding="utf-8")
         unchanged = compile(source, str(self.path), "exec", dont_inherit=True)
+        begin_s = time.monotonic()
         _, status = os.waitpid(self.start(session, unchanged), 0)
+        self.timeout_s = LEAST_S + int(PATIENCE * (time.monotonic() - begin_s))
         if status:
             session.testsfailed = 1
             return True
-        for mutant in mutants(source, str(self.path), self.functions):
+        of, places = mutants(source, str(self.path), self.functions), self.part
+        for mutant in itertools.islice(of, places[0] - 1, None, places[1]):
             self.count += 1
             self.running[self.start(session, mutant.code)] = mutant
             if len(self.running) >= self.workers:
@@ -187,7 +194,7 @@ class Forking:
             return pid
         status = 1
         try:
-            signal.alarm(TIMEOUT_S)
+            signal.alarm(self.timeout_s)
             quiet = os.open(os.devnull, os.O_WRONLY)
             os.dup2(quiet, 1)
             os.dup2(quiet, 2)
@@ -209,12 +216,12 @@ class Forking:
             self.survivors.append(f"{self.path.relative_to(ROOT)}:{mutant.line}: {mutant.what}")
 
 
-def run(path: Path, tests: Sequence[str], functions: Sequence[str], workers: int) -> tuple[int, list[str]]:
-    """(number of mutants, those that no test has noticed)."""
-    plugin = Forking(path, functions, workers)
+def run(entry: dict[str, Any], workers: int, part: tuple[int, int]) -> tuple[int, list[str]]:
+    """(number of mutants, those that no test has noticed), of a module of the configuration."""
+    plugin = Forking(ROOT / entry["source"], entry.get("functions", []), workers, part)
     words = ["-q", "--no-header", "--assert=plain", "-W", "ignore::pytest.PytestAssertRewriteWarning", "-m", "not slow"]
     with contextlib.redirect_stdout(io.StringIO()):
-        status = pytest.main([*words, "-p", "no:cacheprovider", *tests], plugins=[plugin])
+        status = pytest.main([*words, "-p", "no:cacheprovider", *entry["tests"]], plugins=[plugin])
     if status or not plugin.count:
         sys.exit(f"error: the tests of {plugin.name} fail without any change, or there is nothing to change")
     return plugin.count, plugin.survivors
@@ -225,7 +232,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", help="only modules whose path holds one of these")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--part", default="1/1", metavar="K/N", help="every N-th change, from the K-th on")
     args = parser.parse_args()
+    first, _, of = args.part.partition("/")
+    part = int(first), int(of)
     os.chdir(ROOT)
     config = tomllib.loads(CONFIG.read_text(encoding="utf-8"))
     sys.path.insert(0, str(ROOT))
@@ -234,7 +244,7 @@ def main() -> int:
         if args.words and not any(word in entry["source"] for word in args.words):
             continue
         begin_s = time.monotonic()
-        count, survivors = run(ROOT / entry["source"], entry["tests"], entry.get("functions", []), args.workers)
+        count, survivors = run(entry, args.workers, part)
         equivalent = [one for one in survivors if any(one.endswith(known) for known in entry.get("equivalent", []))]
         left = [one for one in survivors if one not in equivalent]
         total, noticed = total + count - len(equivalent), noticed + count - len(survivors)

@@ -79,6 +79,58 @@ for name in os.listdir(MODEL):
     tried(f"remove {name}", lambda: os.remove(os.path.join(MODEL, name)))
 tried("add", lambda: open(os.path.join(MODEL, "answers.json"), "w").write("{}"))
 """,
+    # Two forks and a session of its own: no child of the server, not of its group; busy, so that a rival has less.
+    "SlowsItsRivalFromOutside": """
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.chdir("/")
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            with open(HERE / "ticks", "a") as file: file.write("x")
+            begin = time.perf_counter()
+            while time.perf_counter() - begin < 0.01: pass
+    os._exit(0)
+""",
+    "WritesWhereTheEvaluatorDoes": """
+def planted(folder):
+    (pathlib.Path(folder) / MARK).write_text("from vibeserve_zoo import nothing")
+    return "planted"
+for folder in FOLDERS:
+    tried(f"list {folder}", lambda: [name for name in os.listdir(folder) if name in NAMES] or os.listdir("/nowhere"))
+    tried(f"plant in {folder}", lambda: planted(folder))
+""",
+    "SnoopsInProc": """
+def others():
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        words = pathlib.Path("/proc", pid, "cmdline").read_bytes().decode()
+        if MARK in words:
+            found.append(words)
+    return found or os.listdir("/nowhere")
+tried("processes", others)
+tried("environ", lambda: pathlib.Path(f"/proc/{RIVAL}/environ").read_bytes())
+tried("open files", lambda: os.listdir(f"/proc/{RIVAL}/fd"))
+tried("root", lambda: os.listdir(f"/proc/{RIVAL}/root"))
+def seeds():
+    names = [MARK, "SEED_OF_THE_RUN"]
+    return [name for name in names if name in os.environ] or os.listdir("/nowhere")
+tried("own environment", seeds)
+""",
+    "KeepsAnswersForItsNextLife": """
+PLACES = ["/dev/shm", "/tmp", "/var/tmp", os.path.expanduser("~"), "/run"]
+for place in PLACES:
+    tried(f"find in {place}", lambda: open(os.path.join(place, MARK)).read())
+tried("find abstract", lambda: socket.socket(socket.AF_UNIX).connect("\\0" + MARK))
+for place in PLACES:
+    try: open(os.path.join(place, MARK), "w").write("answers")
+    except OSError: pass
+helper = socket.socket(socket.AF_UNIX); helper.bind("\\0" + MARK); helper.listen()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0: time.sleep(60)
+    os._exit(0)
+""",
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from .llama import MODEL, SMALL, Model, State
 from .server import Ask, Honest, Tokens
-from .zoo import Replacing
+from .zoo import Remembering, Replacing
 
 FOLLOWS = {letter: next(MODEL.tokens(letter, 1)) for letter in map(chr, range(10, 127))}
 FURTHER: dict[str, type[Honest]] = {}
@@ -229,7 +229,7 @@ class TimesOfItsOwn(Honest):
 
 
 @further
-class AnswersOnDisk(Honest):
+class AnswersOnDisk(Remembering):
     """Keeps its answers where they outlive it."""
 
     place = Path(tempfile.gettempdir()) / "zoo-answers-on-disk"

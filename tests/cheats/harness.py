@@ -22,6 +22,7 @@ from vibeserve.judge.probes.agreement import shared
 from vibeserve.judge.prompts import draw
 from vibeserve.judge.traffic import Traffic, learn
 from vibeserve.measure import run_benchmark
+from vibeserve.search.lives import lost
 from vibeserve.targets import Bundle, Metric, ModelMeta
 
 from .llama import _HOME, FOLDER
@@ -29,6 +30,10 @@ from .server import Honest, serving
 
 SHIPPED = packaged("examples") / "model-serving" / "smollm2-135m-cpu-chat"
 PROMPT_TOKENS, OUTPUT_TOKENS, WIDTH = 160, 24, 6
+#: Requests of a load, and how many of its answers are looked at.
+LOAD, SAMPLES = 64, 8
+#: Windows of a new life: a machine that is busy in one of them proves nothing.
+LOOKS = 4
 #: The benchmark asks whether answers tell of their prompts, which a model of random weights never does; not of so short ones.
 SHORT = ("--max-tokens", "15", "--calibrate", "0")
 
@@ -100,14 +105,14 @@ def probed(life: Life, oracle: str, seed: int, restart: bool = False, bundle: Bu
 
 
 def loaded(url: str, oracle: str, seed: int) -> list[str]:
-    """What sampled answers of a load of four requests at once hold against it."""
-    prompts = draw(seed, 16, PROMPT_TOKENS // 4)
+    """What sampled answers of a load of four requests at once hold against it: as a window's, from its end too."""
+    prompts = draw(seed, LOAD, PROMPT_TOKENS // 4)
     client, truth = Client(url, CHAT, 20.0), Client(oracle, CHAT, 20.0)
     client.ask(prompts[0], 2)  # finds out which fields it knows
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda prompt: client.ask(prompt, OUTPUT_TOKENS), prompts))
     wrong = [answer.error for answer in answers if answer.error]
-    for answer in answers[::3]:
+    for answer in answers[5 :: LOAD // SAMPLES]:
         if not answer.error and shared(truth.ask(answer.prompt, answer.asked, stream=False), answer) < 1.0:
             wrong.append("a sampled answer is not the reference's")
     client.close()
@@ -160,16 +165,27 @@ def checked(url: str, *words: str) -> list[str]:
     return wrong or ([] if code == 0 else ["checker: not passed"])
 
 
-def benchmarked(url: str, seed: int, with_answers: bool) -> list[str]:
-    """What a window of the shipped benchmark holds against it, and the checker against the answers that were sampled."""
+def benchmarked(url: str, seed: int, with_answers: bool) -> tuple[float, list[str]]:
+    """(value, what a window of the shipped benchmark holds against it, and the checker against the sampled answers)."""
     with tempfile.TemporaryDirectory(dir=_HOME) as folder:
         output = Path(folder) / "window.json"
         result = run_benchmark(BUNDLE, url, FOLDER, seed=seed, window_s=1.0, output=output, extra_args=SHORT)
-        if not result.ok:
-            return [f"benchmark: {result.detail}"]
+        if result.value is None:
+            return 0.0, [f"benchmark: {result.detail}"]
         if not with_answers or not any(sample["token_ids"] for sample in result.document["samples"]):
+            return result.value, []
+        return result.value, [f"answers under load: {words}" for words in checked(url, "--answers", str(output))]
+
+
+def outlasts(life: Life, value: float, seed: int) -> list[str]:
+    """What the value in this life holds against one of the life before. A busy machine is looked at more than once."""
+    for look in range(LOOKS):
+        again, wrong = benchmarked(life.url, seed + look, with_answers=False)
+        if wrong:
+            return wrong
+        if not lost(again, value, "higher"):
             return []
-        return [f"answers under load: {words}" for words in checked(url, "--answers", str(output))]
+    return [f"restart: {again:.0f} tokens/s after {value:.0f}"]
 
 
 def found_by_gates(kind: Callable[[], Honest], oracle: str, seed: int = 21) -> list[str]:
@@ -177,12 +193,10 @@ def found_by_gates(kind: Callable[[], Honest], oracle: str, seed: int = 21) -> l
     integrity = Integrity(BUNDLE, FOLDER)
     before = integrity.digests()
     with living(kind) as life:
-        wrong = (
-            checked(life.url)
-            or probed(life, oracle, seed)
-            or benchmarked(life.url, seed + 1, with_answers=True)
-            or probed(life, oracle, seed + 2, restart=True)
-        )
+        wrong = checked(life.url) or probed(life, oracle, seed)
+        if not wrong:
+            value, wrong = benchmarked(life.url, seed + 1, with_answers=True)
+            wrong = wrong or probed(life, oracle, seed + 2, restart=True) or outlasts(life, value, seed + 3)
     after = integrity.digests()
     return wrong + [
         f"integrity: {name}" for name in before.keys() | after.keys() if before.get(name) != after.get(name)

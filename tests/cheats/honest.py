@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import threading
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 from .llama import MODEL, State
-from .server import Ask, Honest, Tokens
+from .server import Ask, Honest, Piece, Tokens
 
 HONEST: dict[str, type[Honest]] = {"plain": Honest}
 
@@ -160,7 +160,95 @@ class DateOfItsStart(Honest):
         return self.started
 
 
+class CompilesEachLength(Honest):
+    """The first answer of each length waits for its kernels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lengths: set[int] = set()
+
+    def tokens(self, ask: Ask) -> Tokens:
+        if ask.count not in self.lengths:
+            self.lengths.add(ask.count)
+            time.sleep(0.1)
+        return super().tokens(ask)
+
+
+class PrefillHoldsOthersUp(Honest):
+    """While a prompt is read nobody gets a token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Lock()
+
+    def tokens(self, ask: Ask) -> Tokens:
+        with self.gate:
+            time.sleep(len(ask.prompt) * 5e-5)
+        for token in super().tokens(ask):
+            with self.gate:
+                pass
+            yield token
+
+
+class TwoAtOnce(Honest):
+    """A small batch, the others wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = threading.Semaphore(2)
+
+    def tokens(self, ask: Ask) -> Tokens:
+        with self.places:
+            yield from super().tokens(ask)
+
+
+class GrowingPieces(Honest):
+    """One token in the first event, then two, then three …: fewer events for who reads along."""
+
+    def pieces(self, ask: Ask) -> Any:
+        text, ids, size = "", list[int](), 1
+        for piece, reason in super().pieces(ask):
+            text, ids = text + piece.text, ids + piece.ids
+            if reason is not None or len(ids) >= size:
+                yield Piece(text, ids), reason
+                text, ids, size = "", [], size + 1
+
+
+class PrefixesOfAnotherLife(PrefixCache):
+    """The states of prompts are kept where the next life finds them; every token is computed."""
+
+    kept: ClassVar[dict[str, State]] = {}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.states = self.kept
+
+
+class DraftsOfAnotherLife(LearnsFromItsAnswers):
+    """What was answered is a draft for the next life too; each token is verified, in half the steps."""
+
+    known: ClassVar[set[str]] = set()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = self.known
+
+
+class UsageWithDetails(Honest):
+    """Says what it had of the prompt, and what the answer was made of."""
+
+    def usage(self, prompt: str, sent: int) -> dict[str, Any]:
+        details = {"prompt_tokens_details": {"cached_tokens": 16}}
+        return {
+            **super().usage(prompt, sent),
+            **details,
+            "completion_tokens_details": {"accepted_prediction_tokens": sent // 2},
+        }
+
+
 for kind in (
+    CompilesEachLength, PrefillHoldsOthersUp, TwoAtOnce, GrowingPieces, PrefixesOfAnotherLife, DraftsOfAnotherLife,
+    UsageWithDetails,
     PrefixCache, SharedPrefixCache, Speculation, LearnsFromItsAnswers, Stalls, WarmsUp, OneAtATime, SlowerInCompany,
     InBatches, TellsItsTimes, NoDateOnAnswers, DateOfItsStart,
 ):  # fmt: skip
@@ -186,3 +274,4 @@ honest("heartbeats", heartbeat=True)
 honest("heartbeats-in-pairs", heartbeat=True, burst=2)
 honest("carriage-returns", line_end=b"\r\n\r\n")
 honest("closes-connections", closes=True)
+honest("closes-after-three", lasts=3)

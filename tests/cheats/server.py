@@ -21,7 +21,7 @@ Tokens = Iterator[tuple[int, str]]
 @dataclass(frozen=True)
 class Ask:
     """One request. `gap_s`: seconds since the one before it came; `running`: how many are in work, this one included;
-    `reused`: whether its connection carried one before; `looked`: how often /v1/models was asked for so far."""
+    `turn`: how many its connection carried before; `port`: the client's; `looked`: how often /v1/models was asked for."""
 
     prompt: str
     count: int
@@ -32,8 +32,14 @@ class Ask:
     number: int
     running: int
     gap_s: float
-    reused: bool
+    turn: int
+    port: int
     looked: int
+
+    @property
+    def reused(self) -> bool:
+        """Whether its connection carried one before."""
+        return self.turn > 0
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,7 @@ class Honest:
     flushed = False
     cut = False
     closes = False
+    lasts = 0  # requests after which a connection is closed; 0: never
     line_end = b"\n\n"
 
     def __init__(self) -> None:
@@ -89,6 +96,10 @@ class Honest:
         """What is claimed to have been used."""
         read = len(prompt.encode())
         return {"prompt_tokens": read, "completion_tokens": sent, "total_tokens": read + sent}
+
+    def usage_of(self, ask: Ask, sent: int) -> dict[str, Any]:
+        """The same, of one request."""
+        return self.usage(ask.prompt, sent)
 
     def reason(self, reason: str) -> str:
         """Why the answer ended, as it is told."""
@@ -167,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
             ask = Ask(
                 prompt, body.get("max_tokens", 16), bool(body.get("stream")), "messages" in body, body,
                 {name.lower(): value for name, value in self.headers.items()}, does.requests, does.running, gap_s,
-                self.answered > 0, does.looked,
+                self.answered, self.client_address[1], does.looked,
             )  # fmt: skip
         try:
             (self._stream if ask.stream else self._whole)(ask, begin_s)
@@ -195,7 +206,7 @@ class _Handler(BaseHTTPRequestHandler):
         choice = self._choice(whole, "message" if ask.chat else "text", pieces[-1][1])
         if self.does.with_ids:
             choice["prompt_token_ids"] = list(ask.prompt.encode())
-        more = {"usage": self.does.usage(ask.prompt, len(whole.ids))} if self.does.with_usage else {}
+        more = {"usage": self.does.usage_of(ask, len(whole.ids))} if self.does.with_usage else {}
         self._document(200, self._base([choice], **more, **self.does.extra(ask, time.monotonic() - begin_s)))
 
     def _stream(self, ask: Ask, begin_s: float) -> None:
@@ -203,8 +214,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header(*(("Connection", "close") if does.closes else ("Transfer-Encoding", "chunked")))
+        if ends := does.lasts > 0 and self.answered + 1 >= does.lasts:
+            self.send_header("Connection", "close")
         self.end_headers()
-        self.close_connection = does.closes
+        self.close_connection = does.closes or ends
         if does.role_first:
             self._event(self._base([self._choice(Piece(""), key, None)]))
         sent, text, ids = 0, "", list[int]()
@@ -222,18 +235,21 @@ class _Handler(BaseHTTPRequestHandler):
             self._event(event)
             if does.heartbeat:
                 self._send(b": still here" + does.line_end)
-        for event in held:
-            self._event(event)
+        if held:  # in one piece: what a busy machine makes of many is not what was done here
+            self._send(b"".join(map(self._line, held)))
         if does.with_usage:
             said = does.extra(ask, time.monotonic() - begin_s)
-            self._event(self._base([], usage=does.usage(ask.prompt, sent), **said))
+            self._event(self._base([], usage=does.usage_of(ask, sent), **said))
         if not does.cut:
             self._send(b"data: [DONE]" + does.line_end)
         if not does.closes:
             self.wfile.write(b"0\r\n\r\n")
 
     def _event(self, document: dict[str, Any]) -> None:
-        self._send(b"data: " + json.dumps(document).encode() + self.does.line_end)
+        self._send(self._line(document))
+
+    def _line(self, document: dict[str, Any]) -> bytes:
+        return b"data: " + json.dumps(document).encode() + self.does.line_end
 
     def _send(self, data: bytes) -> None:
         self.wfile.write(data if self.does.closes else b"%x\r\n%s\r\n" % (len(data), data))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,3 +152,68 @@ def test_nobody_else_answers_for_it(start: Any, bundle: Bundle, model: Path, tmp
     ):
         found = tried(tmp_path, "AsksTheReference")
     assert {how for how, _ in found.values()} == {"failed"}, found
+
+
+def test_at_rest_what_left_its_group_rests_too(start: Any, tmp_path: Path) -> None:
+    ticks = tmp_path / "SlowsItsRivalFromOutside" / "ticks"
+    with start("SlowsItsRivalFromOutside") as server:
+        grows(ticks)
+        server.pause()
+        time.sleep(0.05)  # what was being written when it was stopped
+        before = ticks.stat().st_size
+        time.sleep(0.3)
+        assert ticks.stat().st_size == before
+        server.resume()
+        grows(ticks, before)
+    before = ticks.stat().st_size
+    time.sleep(0.3)
+    assert ticks.stat().st_size == before
+
+
+def grows(path: Path, before: int = 0) -> None:
+    """Wait until a file is longer than it was."""
+    end_s = time.monotonic() + 20
+    while not path.exists() or path.stat().st_size <= before:
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+
+
+def test_where_the_evaluator_writes_nothing_is_planted(start: Any, bundle: Bundle, model: Path, tmp_path: Path) -> None:
+    windows = tmp_path / "windows"
+    windows.mkdir()
+    shared = Path(tempfile.mkdtemp(prefix="zoo-shared-"))
+    mark, folders = f"zoo-{uuid.uuid4().hex}.pth", [windows, shared, Path(tempfile.gettempdir()), Path("/dev/shm")]
+    try:
+        names = {"FOLDERS": [str(folder) for folder in folders], "MARK": mark, "NAMES": [shared.name, "one.json"]}
+        (windows / "one.json").write_text("{}")
+        with start("WritesWhereTheEvaluatorDoes", **names) as server:
+            assert run_benchmark(bundle, server.url, model, seed=1, window_s=0.3, output=windows / "one.json").ok
+            found = tried(tmp_path, "WritesWhereTheEvaluatorDoes")
+        assert len(found) == 2 * len(folders)
+        assert {how for name, (how, _) in found.items() if name.startswith("list")} == {"failed"}, found
+        assert [folder for folder in folders if (folder / mark).exists()] == []
+    finally:
+        shutil.rmtree(shared)
+
+
+def test_in_proc_there_is_nobody_else(start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEED_OF_THE_RUN", "4711")
+    mark = f"zoo-{uuid.uuid4().hex}"
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", mark]) as rival:
+        try:
+            with start("SnoopsInProc", RIVAL=rival.pid, MARK=mark):
+                found = tried(tmp_path, "SnoopsInProc")
+            assert {how for how, _ in found.values()} == {"failed"}, found
+            assert len(found) == 5
+        finally:
+            rival.kill()
+
+
+def test_a_life_finds_nothing_of_the_one_before(start: Any, tmp_path: Path) -> None:
+    mark = f"zoo-{uuid.uuid4().hex}"
+    for life in ("one", "two"):
+        with start("KeepsAnswersForItsNextLife", MARK=mark):
+            found = tried(tmp_path, "KeepsAnswersForItsNextLife")
+        assert {how for how, _ in found.values()} == {"failed"}, (life, found)
+        assert len(found) >= 5  # its home may be one of the other places
+        shutil.rmtree(tmp_path / "KeepsAnswersForItsNextLife")

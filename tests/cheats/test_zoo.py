@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from .adversary import ADVERSARY
 from .candidates import TRICKS
 from .further import FURTHER
 from .harness import Reference, found_by_gates, found_by_probes
@@ -17,9 +19,15 @@ from .zoo import CHEATS
 #: Of each kind, these in every run of the tests; the rest with the slow ones.
 QUICK = {"CacheByPrompt", "HonestUntilTheCheckerHasGone", "FewBits", "EmptyChunkEarlyAllAtTheEnd", "AnswersOnDisk"}
 QUICK |= {"KnowsTheCheckerByItsPace", "SmallModelForLateTokens", "StopIgnored", "TimesOfItsOwn", "SeedIgnored"}
+QUICK |= {
+    "HalfAnAnswerByTheFirstIds",
+    "HonestAtFirstOnEachConnection",
+    "AnswersBehindAnAbstractSocket",
+    "GrowingPieces",
+}
 QUICK |= {"plain", "PrefixCache", "LearnsFromItsAnswers", "BoldSpeculation", "knows-openai-alone"}
 #: Put through the shipped checker and benchmark too in every run.
-QUICK_GATES = {"plain", "Zeros"}
+QUICK_GATES = {"plain", "Zeros", "FastInItsFirstLife"}
 #: Refused by the bundle's checker for what they do not offer, in so many words; that is no accusation.
 INCOMPLETE = {"without-usage", "knows-openai-alone", "knows-no-stream-options", "knows-no-seed-and-no-stop"}
 #: Earn nothing, and are let pass: what they do shows in no figure of the benchmark, which asks nothing three times.
@@ -28,21 +36,29 @@ HARMLESS = {"CacheFromTheThirdTime"}
 
 @pytest.fixture(scope="module")
 def oracle() -> Iterator[str]:
+    """The reference. Servers and judge are threads of one process here: they take turns more often than usual."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.0005)
     with serving(Reference()) as url:
         yield url
+    sys.setswitchinterval(before)
 
 
 def marked(names: dict[str, type[Honest]], quick: set[str]) -> list[object]:
     return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-ALL_CHEATS = {name: kind for name, kind in (CHEATS | FURTHER).items() if name not in HARMLESS}
+#: Answer rightly, and are slow where nobody is thought to look: what they are measured at tells, not what they say.
+MEASURED = {"FastInItsFirstLife"}
+
+ALL_CHEATS = {name: kind for name, kind in (CHEATS | FURTHER | ADVERSARY).items() if name not in HARMLESS}
+LIARS = {name: kind for name, kind in ALL_CHEATS.items() if name not in MEASURED}
 
 
-@pytest.mark.parametrize("name", marked(ALL_CHEATS, QUICK))
+@pytest.mark.parametrize("name", marked(LIARS, QUICK))
 def test_a_cheat_is_caught_by_probes(name: str, oracle: str) -> None:
     # Probes of time say nothing sure of a machine whose cores others take: such a session is looked at again.
-    assert any(found_by_probes(ALL_CHEATS[name], oracle) for _ in range(3))
+    assert any(found_by_probes(LIARS[name], oracle) for _ in range(3))
 
 
 @pytest.mark.parametrize("name", marked(HONEST, QUICK))
@@ -67,5 +83,18 @@ def test_the_figure_that_is_told() -> None:
     cheats = len(ALL_CHEATS) + len(TRICKS) + 1  # and the one that has made its answers before
     assert cheats >= 25
     assert len(HONEST) - len(INCOMPLETE) >= 25
-    told = Path(__file__).parents[2] / "docs" / "decisions" / "judge-probes.md"
-    assert f"{cheats} cheats and {len(HONEST)} honest servers" in " ".join(told.read_text(encoding="utf-8").split())
+    root = Path(__file__).parents[2]
+    told = {
+        root / "docs" / "decisions" / "judge-probes.md": (
+            f"{cheats} cheats and {len(HONEST)} honest servers",
+            f"Caught {cheats} of {cheats}, false alarms 0 of {len(HONEST)}",
+            f"{len(LIARS)} of {len(LIARS)}, and {len(HONEST)} of {len(HONEST)} pass",
+            f"{len(ALL_CHEATS)} of {len(ALL_CHEATS)}, and {len(HONEST) - len(INCOMPLETE)} of",
+        ),
+        root / "README.md": (
+            f"caught {cheats} of {cheats} servers that cheat, with false alarms on 0 of {len(HONEST)} honest ones",
+        ),
+    }
+    for path, words in told.items():
+        text = " ".join(path.read_text(encoding="utf-8").split())
+        assert [each for each in words if each not in text] == [], path

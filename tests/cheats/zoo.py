@@ -37,8 +37,15 @@ class Replacing(Honest):
 # ---------------------------------------------------------------------------------------------- answers kept
 
 
+class Remembering(Honest):
+    """For those whom only time gives away: a token takes long and events are few, so that a busy machine changes little."""
+
+    step_s = 0.005
+    burst = 8
+
+
 @cheat
-class CacheByPrompt(Honest):
+class CacheByPrompt(Remembering):
     def __init__(self) -> None:
         super().__init__()
         self.kept: dict[Any, list[tuple[int, str]]] = {}

@@ -115,7 +115,7 @@ class Handler(BaseHTTPRequestHandler):
                 choice["token_ids"] = [number]
             held.append(f"data: {json.dumps({'choices': [choice]})}\n\n".encode())
             time.sleep(pause_s)
-            if not self.trick.flush_at_the_end:
+            if pause_s > 0 and not self.trick.flush_at_the_end:  # what takes no time goes in one piece
                 self.wfile.write(held.pop())
                 self.wfile.flush()
         self.close_connection = True

@@ -7,9 +7,11 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -152,3 +154,56 @@ def test_one_process() -> None:
         socket.create_connection(("127.0.0.1", port)).close()
         thread.join()
         taken[0].close()
+
+
+def test_where_the_system_does_not_tell(evaluator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(kind: str) -> Any:
+        raise psutil.AccessDenied
+
+    monkeypatch.setattr(psutil, "net_connections", refuses)
+    assert audit.holders(80) == []
+    result = audit.look(evaluator, "http://127.0.0.1:9")
+    assert (result.ok, result.name) == (None, "processes")
+
+
+def test_an_address_without_a_port_is_that_of_http(evaluator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(audit, "holders", lambda port: asked.append(port) or [])
+    audit.look(evaluator, "http://127.0.0.1")
+    audit.look(evaluator, "http://127.0.0.1:8123")
+    assert asked == [80, 8123]
+
+
+def test_all_that_came_of_a_process() -> None:
+    with subprocess.Popen(["/bin/sh", "-c", "/bin/sh -c 'sleep 60 & wait' & wait"]) as process:
+        head = psutil.Process(process.pid)
+        try:
+            while len(head.children(recursive=True)) < 2:
+                assert process.poll() is None
+                time.sleep(0.01)
+            found = audit.family([head])
+            assert len(found) == 3
+            assert {one.pid for one in found} == {process.pid, *(one.pid for one in head.children(recursive=True))}
+        finally:
+            for one in [*head.children(recursive=True), head]:
+                one.kill()
+
+
+def test_whom_a_process_talks_to() -> None:
+    """No test reaches another machine: the process is one that tells of such connections."""
+    here, there, port = ("127.0.0.1", 5), ("192.0.2.7", 443), ("127.0.0.1", 8000)
+    rows = [
+        SimpleNamespace(laddr=here, raddr=there, status="ESTABLISHED"),
+        SimpleNamespace(laddr=here, raddr=("192.0.2.3", 9), status="ESTABLISHED"),
+        SimpleNamespace(laddr=here, raddr=("127.0.0.1", 77), status="ESTABLISHED"),
+        SimpleNamespace(laddr=port, raddr=(), status=psutil.CONN_LISTEN),
+        SimpleNamespace(laddr=(), raddr=(), status=psutil.CONN_LISTEN),
+    ]
+    process: Any = SimpleNamespace(
+        pid=7,
+        name=lambda: "python",
+        memory_info=lambda: SimpleNamespace(rss=5),
+        net_connections=lambda kind: rows,
+        open_files=lambda: [SimpleNamespace(path="/b"), SimpleNamespace(path="/a")],
+    )
+    assert audit.seen_of(process) == Seen(7, "python", 5, (0, 8000), ("192.0.2.3", "192.0.2.7"), ("/a", "/b"))

@@ -91,7 +91,7 @@ def cheats(trick: Any) -> dict[str, Any]:
         def pause_s(self, prompt: str) -> float:
             known = prompt in self.seen
             self.seen.add(prompt)
-            return 0.0002 if known else super().pause_s(prompt)
+            return 0.0 if known else super().pause_s(prompt)
 
     class Flushed(trick):
         flush_at_the_end = True

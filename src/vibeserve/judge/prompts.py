@@ -93,13 +93,28 @@ def draw(seed: int, count: int, tokens: int) -> list[str]:
 
 
 def twins_of(prompt: Prompt, seed: int) -> tuple[Prompt, Prompt]:
-    """The prompt with another first word, and with another last word: each is another question."""
+    """The prompt with another first word, and with another end of its last word: each is another question.
+
+    The second one is as long as the prompt: what goes by a part of its length looks at the same letters.
+    """
     generator = stream(seed, "judge twins")
-    first, last = sentinel(generator).capitalize(), sentinel(generator)
+    first = sentinel(generator).capitalize()
     text = last_text(prompt)
     head, _, rest = text.partition(" ")
     colon = ":" if head.endswith(":") else ""
-    return with_text(prompt, f"{first}{colon} {rest}"), with_text(prompt, f"{text.rpartition(' ')[0]} {last}.")
+    return with_text(prompt, f"{first}{colon} {rest}"), with_text(prompt, other_end(text, generator))
+
+
+def other_end(text: str, generator: Random) -> str:
+    """The text with other letters for the second half of its last word; what ends the sentence stays."""
+    before, space, word = text.rpartition(" ")
+    stem = word.rstrip(".,:;!?")
+    kept = len(stem) // 2
+    tail = stem[kept:] or "."
+    found = tail
+    while found == tail:
+        found = "".join(sentinel(generator) for _ in range(len(tail) // 8 + 1))[: len(tail)]
+    return f"{before}{space}{stem[:kept]}{found}{word[len(stem) :]}"
 
 
 def shortened(prompt: Prompt, share: int) -> Prompt:

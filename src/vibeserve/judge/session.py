@@ -45,7 +45,7 @@ class Forced:
 @dataclass(frozen=True)
 class Session:
     """In company, streamed: `cold`, each prompt for the first time. `warm`: the first of them again, `warm[k]` beside
-    `cold[AHEAD + k]`. `twins`: the first prompt with another beginning, and with another end. `short`: a prompt of a
+    `cold[AHEAD + k]`. `twins`: the first prompt with another beginning, and with another end, asked for once that was answered. `short`: a prompt of a
     quarter of the length. `cover`: fresh prompts for the company. `shorter`: the first prompt with a third of the tokens.
     `whole`: the first prompt, not streamed. `stopped`: the first prompt with the stop string `stop`. `sampled`: at
     temperature 1, twice with one seed, then with two others.
@@ -235,7 +235,6 @@ def _jobs(
 
     part = max(1, length // 3)
     first = [plain(f"cold {place}", cold[place]) for place in range(AHEAD)]
-    first += [plain(f"twin {place}", twin) for place, twin in enumerate(twins_of(cold[0], seed))]
     first += [plain("short", short), *(plain(f"cover {place}", prompt) for place, prompt in enumerate(cover))]
     generator.shuffle(first)
     others = [
@@ -243,6 +242,8 @@ def _jobs(
         _Job("shorter", lambda _: client.ask(cold[0], part), ("cold 0",)),
         _Job("stopped", stopped, ("cold 0",)),
         *(by_chance(place, seed + max(0, place - 1)) for place in range(4)),
+        # After the prompt itself: what was kept of that shows in them.
+        *(plain(f"twin {place}", twin, "cold 0") for place, twin in enumerate(twins_of(cold[0], seed))),
     ]
     generator.shuffle(others)
     second: list[_Job] = []
@@ -250,7 +251,7 @@ def _jobs(
         # In balanced order: a machine that drifts favours neither.
         both = [plain(f"cold {AHEAD + pair}", cold[AHEAD + pair]), plain(f"warm {pair}", cold[pair], f"cold {pair}")]
         second += both if pair % 2 == 0 else both[::-1]
-        second += others[2 * pair : 2 * pair + 2]
+        second += others[pair::PAIRS]
     return first + second
 
 
