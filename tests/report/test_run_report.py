@@ -185,6 +185,27 @@ def test_another_machine_and_failure_are_said(whole: dict[str, Any]) -> None:
 def test_a_metric_where_lower_is_better(whole: dict[str, Any]) -> None:
     lower = whole | {"metric": {"name": "p95_latency_s", "unit": "s", "direction": "lower"}}
     assert "P95 latency, best server against the reference" in report_html(lower)
+    text = report_markdown(lower)
+    assert "limit ÷ best" in text
+    assert "best ÷ limit" not in text
+
+
+def test_values_that_a_windows_end_cut_short_are_lower_bounds(made: tuple[dict[str, Any], Path]) -> None:
+    document, directory = made
+    lower = document | {"metric": {"name": "p95_latency_s", "unit": "s", "direction": "lower"}}
+    materials = gather(lower, directory)
+    assert materials.at_least == {"c0"}, "the slow reference"
+    text = report_markdown(lower, materials)
+    assert "or more: the reference's value is a lower bound" in text
+    assert text.count("at least: windows ended before its slowest requests did") == 1
+    assert "lower bound" not in report_markdown(document, gather(document, directory)).partition("## How to run it")[0]
+    both = Materials(at_least=frozenset({"c0", document["best"]["candidate"]}))
+    assert "values are lower bounds: longer windows" in report_markdown(lower, both)
+
+
+def test_an_interrupted_run_says_so_first(whole: dict[str, Any]) -> None:
+    broken = whole | {"state": "interrupted", "improvement": {"ratio": None, "ci95": None, "pairs": 0}}
+    assert report_markdown(broken).startswith("# smollm2-135m-cpu-chat: an interrupted run")
 
 
 def test_hostile_text_from_a_candidate_stays_text(whole: dict[str, Any]) -> None:

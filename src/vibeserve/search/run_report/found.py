@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 from vibeserve.base.provenance import Provenance, Quantity
@@ -53,6 +53,8 @@ _DEVICE = {
     "python": "Python",
     "threads": "Thread settings",
 }
+_CUT = "at least: windows ended before its slowest requests did"
+_SHARE = {"higher": "best ÷ limit", "lower": "limit ÷ best"}
 _BETTER = {"higher": "higher is better", "lower": "lower is better"}
 
 
@@ -63,13 +65,18 @@ def headline(document: dict[str, Any]) -> str:
         return f"{document['bundle']}: {show(ratio, '×', 3)} the reference server"
     if document.get("state") == "running":
         return f"{document['bundle']}: a run in progress"
+    if document.get("state") == "interrupted":
+        return f"{document['bundle']}: an interrupted run"
     if document.get("state") == "failed":
         return f"{document['bundle']}: the run failed"
     return f"{document['bundle']}: no better server than the reference was found"
 
 
-def found(document: dict[str, Any], plots: Sequence[Block] = ()) -> Section:
-    """The headline figures, `plots` beside each other, and what to know."""
+def found(document: dict[str, Any], plots: Sequence[Block] = (), at_least: Set[str] = frozenset()) -> Section:
+    """The headline figures, `plots` beside each other, and what to know.
+
+    `at_least`: candidates whose value is a lower bound, since windows ended before their slowest requests did.
+    """
     metric, improvement = document["metric"], document["improvement"]
     unit = metric["unit"]
     ratio = improvement.get("ratio")
@@ -77,21 +84,27 @@ def found(document: dict[str, Any], plots: Sequence[Block] = ()) -> Section:
         f"{improvement.get('pairs') or 0} fresh pairs of the bundle's benchmark, Student's t on the paired log ratios"
     )
     interval = improvement.get("ci95")
+    best, base = document["best"].get("candidate"), document["baseline"].get("candidate")
+    cut = {name: _CUT if name in at_least else "" for name in (best, base)}
     cards = [
         Card(
             f"{metric_words(metric)}, best server against the reference".capitalize(),
             measured(ratio, "×", source) if improvement.get("pairs") else ("1×" if ratio else None),
-            note="" if interval else improvement.get("reason") or improvement.get("ratio_reason") or "",
+            note=_bounded(metric, bool(cut[best]), bool(cut[base]))
+            if interval
+            else improvement.get("reason") or improvement.get("ratio_reason") or "",
             interval=(interval[0], interval[1]) if interval else None,
             tone="good" if improved(document) else "plain",
         ),
         Card(
             f"Best: {document['best'].get('candidate') or 'none yet'}",
             measured(document["best"].get("value"), unit, f"the bundle's benchmark; {_BETTER[metric['direction']]}"),
+            note=cut[best],
         ),
         Card(
             "Reference server",
             measured(document["baseline"].get("value"), unit, document["baseline"].get("source") or "round 0"),
+            note=cut[base],
         ),
         *_limit_cards(document),
     ]
@@ -109,6 +122,13 @@ def found(document: dict[str, Any], plots: Sequence[Block] = ()) -> Section:
     return Section("What was found", blocks, anchor="found")
 
 
+def _bounded(metric: dict[str, Any], best: bool, base: bool) -> str:
+    """What lower bounds of the two values say about their ratio."""
+    if metric["direction"] == "lower" and base and not best:
+        return "or more: the reference's value is a lower bound"
+    return "values are lower bounds: longer windows (--budget) say more" if best or base else ""
+
+
 def _limit_cards(document: dict[str, Any]) -> list[Card]:
     limit = document["limit"]
     unit = document["metric"]["unit"]
@@ -120,7 +140,9 @@ def _limit_cards(document: dict[str, Any]) -> list[Card]:
         Card("Physical limit of this machine", Quantity(float(value), unit, known, _LIMIT)),
         Card(
             "Share of the limit that is reached",
-            None if fraction is None else Quantity(fraction * 100, "%", Provenance.COUNTED, "best ÷ limit"),
+            None
+            if fraction is None
+            else Quantity(fraction * 100, "%", Provenance.COUNTED, _SHARE[document["metric"]["direction"]]),
             note="" if fraction is not None else "no best value yet",
         ),
     ]

@@ -79,7 +79,8 @@ def _shares(document: dict[str, Any], limit_value: float) -> Block:
     title = "Share of the limit that each candidate reaches"
     axis = svg.Axis("share of the limit", "%")
     chart = svg.bars(title, names, [svg.Bars("share", percent)], axis=axis, horizontal=True)
-    return Plot(chart, provenance=Provenance.COUNTED, source="its measured value ÷ the limit", data=False)
+    source = {"higher": "its measured value ÷ the limit", "lower": "the limit ÷ its measured value"}
+    return Plot(chart, provenance=Provenance.COUNTED, source=source[document["metric"]["direction"]], data=False)
 
 
 def roofs_of(document: dict[str, Any]) -> list[svg.Roof]:

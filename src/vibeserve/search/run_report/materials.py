@@ -32,7 +32,10 @@ class Level:
 
 @dataclass(frozen=True)
 class Materials:
-    """Diffs by candidate (why there is none: `missing`), requests of final windows by (candidate, pair), and levels."""
+    """Diffs by candidate (why there is none: `missing`), requests of final windows by (candidate, pair), and levels.
+
+    `at_least` names the candidates whose value of the metric is a lower bound in some window that made it.
+    """
 
     diffs: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -40,6 +43,7 @@ class Materials:
     cut_off: int = 0
     levels: Sequence[Level] = ()
     ablations: tuple[Ablation, ...] = ()
+    at_least: frozenset[str] = frozenset()
 
 
 def gather(document: dict[str, Any], directory: Path) -> Materials:
@@ -58,7 +62,19 @@ def gather(document: dict[str, Any], directory: Path) -> Materials:
         if level := _level(window, written):
             levels.append(level)
     shown = {key: found for key, found in requests.items() if found}
-    return Materials(diffs, missing, shown, cut_off, levels, read_ablations(directory))
+    bounds = _at_least(document, directory)
+    return Materials(diffs, missing, shown, cut_off, levels, read_ablations(directory), bounds)
+
+
+def _at_least(document: dict[str, Any], directory: Path) -> frozenset[str]:
+    """The candidates whose metric a window's end cut short: of the final pairs, else of the rounds."""
+    rows = document.get("final_pairs") or [
+        {"candidate": entry["candidate"]} | row
+        for entry in document["rounds"]
+        for row in entry.get("measurements") or []
+    ]
+    flag = f"{document['metric']['name']}_is_lower_bound"
+    return frozenset(row["candidate"] for row in rows if (_read(directory, row.get("document") or "") or {}).get(flag))
 
 
 def _diffs(document: dict[str, Any], directory: Path) -> tuple[dict[str, str], dict[str, str]]:
