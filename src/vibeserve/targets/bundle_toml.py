@@ -90,7 +90,8 @@ def read_toml(path: Path) -> BundleToml:
     try:
         return BundleToml.model_validate(document)
     except ValidationError as failure:
-        first = failure.errors()[0]
+        # A key that is written wrongly is missing too: the one that is there says more.
+        first = min(failure.errors(), key=lambda error: error["type"] != "extra_forbidden")
         keys = [str(part) for part in first["loc"]]
         name, line = ".".join(keys), line_of(text, keys)
         where = f"{path}:{line}" if line else str(path)
