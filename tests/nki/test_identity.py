@@ -220,3 +220,36 @@ def test_errors_of_the_kernel_itself_stay_what_they_are(body):
     with pytest.raises((ValueError, TypeError, AttributeError, KeyError)) as caught:
         simulate(body)(X)
     assert not isinstance(caught.value, KernelError)
+
+
+@pytest.mark.parametrize(
+    "made", [scaled, scaled[2], simulate(scaled), jit(functools.partial(plain, factor=3.0)), jit(mode="trace")(plain)]
+)
+def test_source_and_file_are_the_functions(made):
+    function = made.__wrapped__
+    assert inspect.getsourcefile(made) == inspect.getfile(made) == __file__
+    assert inspect.getsource(made) == inspect.getsource(function)
+    assert inspect.getsourcelines(made) == inspect.getsourcelines(function)
+    assert inspect.getmodule(made).__name__ == __name__
+    assert inspect.unwrap(made) is function
+    assert inspect.isfunction(made)
+    assert inspect.isroutine(made)
+    assert inspect.getclosurevars(made).globals == inspect.getclosurevars(function).globals
+
+    @functools.wraps(made)
+    def outer(*args):
+        return made(*args)
+
+    assert inspect.unwrap(outer) is function
+    assert inspect.signature(outer) == inspect.signature(made)
+    assert not inspect.isfunction(jit(Scaler(3.0)))
+
+
+def test_a_partials_kernel_has_its_signature_and_pickles():
+    made = jit(functools.partial(scaled.func, factor=3.0))
+    assert inspect.getfullargspec(made).kwonlydefaults == {"factor": 3.0}
+    again = pickle.loads(pickle.dumps(made))
+    np.testing.assert_array_equal(again(X), 3 * X)
+    run = pickle.loads(pickle.dumps(simulate(scaled, target="trn3")))
+    np.testing.assert_array_equal(run(X), 2 * X)
+    assert run.options["target"] == "trn3"

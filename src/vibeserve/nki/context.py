@@ -70,10 +70,11 @@ class Session:
         self.form = (self.target.number, self.cores_per_rank, self.allowed)
 
     def report(
-        self, kind: str, message: str, *, detail: str = "", code: str = "NKI-REPORT", fix: str = "", soft: bool = False
-    ) -> None:
+        self, kind: str, message: str, *, detail: str = "", code: str = "NKI-REPORT", fix: str = "", soft: bool = False,
+        place: Place | None = None,
+    ) -> None:  # fmt: skip
         """Report a finding once for each kernel line; under `strict` it is an error, unless it is only advice (`soft`)."""
-        place = kernel_place()
+        place = place or kernel_place()
         if self.strict and not soft:
             raise KernelError(message, code=code, rule=detail, fix=fix, place=place)
         key = (kind, place.file, place.line, detail)
@@ -90,7 +91,7 @@ class Core:
     """One program of the grid: its ids, its memories, its random state, its accumulators."""
 
     __slots__ = (
-        "accumulators", "coordinates", "count", "index", "lives", "loop_depth", "loop_names", "loop_tensors", "loops", "occurrences",
+        "accumulators", "coordinates", "count", "index", "lives", "log", "loop_depth", "loop_names", "loop_tensors", "loops", "occurrences",
         "peaks", "rank", "rng", "scheduler", "session",
     )  # fmt: skip
 
@@ -106,6 +107,7 @@ class Core:
         self.occurrences: dict[Any, int] = {}
         self.accumulators: dict[str, Any] = {}
         self.rng: dict[str, Any] = {}
+        self.log: Any = None  # its instructions since it first wrote what cores share: see `races`
         self.loop_depth = 0
         self.loops: tuple[int, ...] = ()  # the passes of loop bodies that it is in, each by a number of its own
         self.loop_names: set[str] | None = None  # of the instructions in this pass of a loop body

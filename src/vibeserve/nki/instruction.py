@@ -22,6 +22,7 @@ from vibeserve.nki import access, races
 from vibeserve.nki.context import Core, _local, current_core
 from vibeserve.nki.errors import KernelError
 from vibeserve.nki.memory import EMPTY, FULL, GONE
+from vibeserve.nki.registers import VirtualRegister
 from vibeserve.nki.tensor import NkiTensor
 
 REGISTRY: dict[str, Spec] = {}
@@ -179,7 +180,16 @@ def dispatch(spec: Spec, args: tuple[Any, ...]) -> NkiInstruction:
                     access.mark(value)
                 if shared and value.buffer.is_hbm:
                     races.note(core, value, write=True, before=before)
+            elif shared and (type(value) is list or type(value) is tuple):
+                for item in value:
+                    if type(item) is NkiTensor and item.buffer.is_hbm:
+                        races.note(core, item, write=True)
     name = args[spec.at_name] if spec.at_name >= 0 else None
+    if core.log is not None and spec.name not in races.MEETINGS:
+        writes = [args[at] for at in spec.writes]
+        if type(args[0]) is VirtualRegister:
+            writes.append(args[0])
+        races.logged(core, sequence, [args[at] for at in spec.reads], writes)
     if name is not None and core.loop_names is not None:
         core.note_name(spec.name, name)
     if session.observers:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from vibeserve.nki import capacity, explaining, targets
+from vibeserve.nki import capacity, explaining, races, targets
 from vibeserve.nki.arguments import Inputs
 from vibeserve.nki.context import DEFAULT_BUDGET, Core, Finding, Session, core_or_none, running
 from vibeserve.nki.cores import Scheduler
@@ -27,7 +27,20 @@ from vibeserve.nki.watchdog import StalledError, Watchdog
 _OPTIONS: dict[str, Any] = {"strict": False, "trace": False, "observers": (), "target": None, "inspect": None}
 
 
-class Kernel:
+class _LikeFunction:
+    """What stands for a function: `inspect`, `pydoc`, `typing` and debuggers take it for that function."""
+
+    @property
+    def __class__(self) -> type:
+        """The type of functions where a function is behind it, so that `inspect` finds its file and source lines."""
+        return types.FunctionType if "__code__" in vars(self) else type(self)
+
+    @__class__.setter
+    def __class__(self, value: type) -> None:
+        raise TypeError(f"the class of {self!r} stays as it is")
+
+
+class Kernel(_LikeFunction):
     """A function run as a kernel. Called inside another kernel it is inlined; `kernel[lnc]` sets the launch grid."""
 
     def __init__(self, func: Callable[..., Any], grid: tuple[int, ...] | None = None, schedule: Any = ()):
@@ -80,7 +93,14 @@ class Kernel:
         module, name = getattr(self.func, "__module__", None), getattr(self.func, "__qualname__", "")
         if module is not None and getattr(_find(module, name), "func", None) is self.func:
             return (_named, (module, name, self.grid, self.schedule))  # the function's name leads to its kernel
+        if isinstance(self.func, functools.partial):  # of a function that only its kernel's name may lead to
+            whole = Kernel(self.func.func, self.grid, self.schedule)
+            return (_filled, (whole, self.func.args, self.func.keywords))
         return (Kernel, (self.func, self.grid, self.schedule))
+
+
+# What readers of a function look at.
+_READ = ("__annotations__", "__builtins__", "__closure__", "__code__", "__defaults__", "__globals__", "__kwdefaults__")
 
 
 def _dress(target: Any, func: Callable[..., Any]) -> None:
@@ -90,15 +110,12 @@ def _dress(target: Any, func: Callable[..., Any]) -> None:
     for name in ("__name__", "__qualname__", "__module__", "__doc__"):
         source = inner if hasattr(inner, "__name__") or name in ("__module__", "__doc__") else type(inner)
         setattr(target, name, getattr(source, name, None))
-    for name in (
-        "__code__",
-        "__defaults__",
-        "__kwdefaults__",
-        "__globals__",
-        "__closure__",
-    ):  # what readers of it look at
+    for name in _READ:
         if hasattr(inner, name):
             setattr(target, name, getattr(inner, name))
+    if inner is not func:
+        target.__wrapped__ = inner  # its source is that function's, its signature the partial's
+        target.__signature__ = inspect.signature(func)
 
 
 def name_of(func: Any) -> str:
@@ -125,6 +142,11 @@ def _named(module: str, qualified: str, grid: tuple[int, ...] | None, schedule: 
     importlib.import_module(module)
     found: Kernel = _find(module, qualified)
     return found if (found.grid, found.schedule) == (grid, schedule) else Kernel(found.func, grid, schedule)
+
+
+def _filled(kernel: Kernel, args: tuple[Any, ...], keywords: dict[str, Any]) -> Kernel:
+    """A kernel of a partial, out of the kernel of its function, for pickles."""
+    return Kernel(functools.partial(kernel.func, *args, **keywords), kernel.grid, kernel.schedule)
 
 
 # What `nki.jit` has taken in one version or another; none of it changes a value.
@@ -158,7 +180,7 @@ def jit(fn: Any = None, **kwargs: Any) -> Any:
     return Kernel(fn)
 
 
-class Simulation:
+class Simulation(_LikeFunction):
     """What `simulate` returns: call it with arrays. `findings` are those of the last call."""
 
     def __init__(self, kernel: Kernel, options: dict[str, Any]):
@@ -172,6 +194,12 @@ class Simulation:
 
     def __getitem__(self, grid: Any) -> Simulation:
         return Simulation(self.kernel[grid], self.options)
+
+    def __repr__(self) -> str:
+        return f"<simulation of {self.kernel!r}>"
+
+    def __reduce__(self) -> Any:
+        return (Simulation, (self.kernel, self.options))
 
 
 def as_kernel(value: Any) -> Kernel:
@@ -307,7 +335,9 @@ def _launch_ranks(
         for coordinates in itertools.product(*(range(size) for size in grid)):
             cores.append(Core(session, len(cores), rank, coordinates))
             bodies.append(functools.partial(_guarded, kernel, bound, cores[-1]))
+    session.shared["cores"] = cores
     results = _run(cores, bodies)
+    races.finish(session, cores)
     if findings is not None:
         findings[:] = session.findings
     step = session.cores_per_rank

@@ -59,7 +59,7 @@ class Storage:
     """
 
     __slots__ = (
-        "__weakref__", "address", "conflicts", "core", "count", "data", "dtype", "external", "free", "held", "inflated",
+        "__weakref__", "accesses", "address", "behind", "conflicts", "core", "count", "data", "dtype", "external", "free", "held", "inflated",
         "itemsize", "kind", "life", "mask", "name", "number", "partitions", "place", "poisoned", "region", "scale", "state",
         "sums", "taken", "unwritten",
     )  # fmt: skip
@@ -96,7 +96,9 @@ class Storage:
         self.poisoned = False
         self.sums: np.ndarray | None = None
         self.taken: set[Any] | None = None
-        self.conflicts: np.ndarray | None = None
+        self.conflicts: np.ndarray | None = None  # who read and wrote it since the last barrier: see `races`
+        self.behind: tuple[np.ndarray, str] | None = None  # the same before a barrier on another tensor, and which
+        self.accesses: list[Any] = []
         self.name = name
         self.place = place
         self.address = address
@@ -147,15 +149,18 @@ class Storage:
 
     def _elements(self, view: Any) -> np.ndarray:
         """The mask elements that a view of this storage covers (a writable view of `mask`)."""
-        mask = self.mask
-        assert mask is not None
+        assert self.mask is not None
+        return self.over(view, self.mask)
+
+    def over(self, view: Any, mask: np.ndarray) -> np.ndarray:
+        """What a view of this storage covers of `mask`, which has one byte an element (a view that writes through)."""
         size, own = view.dtype.itemsize, self.dtype.itemsize
         if size == own:
-            return np.ndarray(view.shape, np.bool_, mask, view.start(), view.strides)
+            return np.ndarray(view.shape, mask.dtype, mask, view.start(), view.strides)
         if size > own and size % own == 0:
             ratio = size // own
             strides = (*(stride * ratio for stride in view.strides), 1)
-            return np.ndarray((*view.shape, ratio), np.bool_, mask, view.start() * ratio, strides)
+            return np.ndarray((*view.shape, ratio), mask.dtype, mask, view.start() * ratio, strides)
         low, high = view.extent()
         return mask[low * size // own : -(-high * size // own)]
 

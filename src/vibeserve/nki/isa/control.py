@@ -85,8 +85,9 @@ def core_barrier(core: Core, data: NkiTensor, cores: Any, engine: Any = _engine.
     base = core.rank * core.session.cores_per_rank
     parties = [base + int(which) for which in cores]
     key = ("barrier", core.rank, tuple(parties), core.occurrence("barrier"))
+    own = core.session.sequence
     core.meet(key, None, parties, "nisa.core_barrier")
-    races.barrier(core)
+    races.barrier(core, data, key, own)
 
 
 @instruction
@@ -104,9 +105,11 @@ def sendrecv(
     base = core.rank * core.session.cores_per_rank
     parties = (base, base + 1)
     key = ("sendrecv", core.rank, pipe_id, core.occurrence(("sendrecv", pipe_id)))
+    own = core.session.sequence
     brought = core.meet(
         key, (access.read(src).copy(), src.dtype, src.shape), parties, f"nisa.sendrecv(pipe_id={pipe_id})"
     )
+    races.meeting(core, key, own, (src.storage.number,), (dst.storage.number,))
     values, dtype, shape = brought[base + int(recv_from_rank)]
     if dtype is not dst.dtype or tuple(shape) != dst.shape:
         raise KernelError(
