@@ -59,7 +59,7 @@ def test_unknown_table_names_key_file_and_line(copied, addition, key, section):
 def test_a_key_that_is_written_wrongly_is_named_as_it_is_written(copied):
     path = copied / "bundle.toml"
     path.write_text(path.read_text().replace("direction =", "directoin =", 1))
-    with pytest.raises(InputError, match="unknown key 'metric.directoin'"):
+    with pytest.raises(InputError, match=r"unknown key 'metric\.directoin'"):
         read_bundle(copied)
 
 
