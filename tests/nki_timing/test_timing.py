@@ -488,3 +488,44 @@ def test_a_long_run_leaves_the_collector_as_it_was():
     timed("copy_through", np.ones((128, 512), np.float32))
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0
+
+
+WALK = """
+import os
+os.environ['NEURON_RT_INSPECT_ENABLE'] = '1'
+os.environ['NEURON_RT_INSPECT_DEVICE_PROFILE'] = '1'
+os.environ['NEURON_RT_INSPECT_SYSTEM_PROFILE'] = '0'
+os.environ['NEURON_RT_INSPECT_OUTPUT_DIR'] = './output'
+os.environ['NEURON_RT_VISIBLE_CORES'] = '0'
+os.environ['NEURON_CC_FLAGS'] = '--target trn2 --lnc 1'
+import sys
+sys.path.insert(0, {folder!r})
+import numpy as np
+from kernels import copy_through
+print(copy_through(np.ones((128, 512), np.float32)).sum())
+"""
+
+
+def test_from_a_script_to_bounds_as_on_a_device(tmp_path, cli, monkeypatch):
+    """Run, find the NEFF, capture it, take it in, look at it: each step says that it is simulated."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("ENABLE", "DEVICE_PROFILE", "SYSTEM_PROFILE", "OUTPUT_DIR"):
+        monkeypatch.setenv(f"NEURON_RT_INSPECT_{name}", "")
+    monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "")
+    monkeypatch.setenv("NEURON_CC_FLAGS", "")
+    Path("script.py").write_text(WALK.format(folder=str(HERE)))
+    code, _, err = cli("nki", "run", "script.py")
+    assert (code, "simulated" in err) == (0, True)
+    code, out, err = cli("nki", "neffs", "./output", "copy_through")
+    assert (code, out, "simulated" in err) == (0, "output/profiles/global/copy_through@latest\n", True)
+    assert json.loads(cli("nki", "neffs", "./output", "--json")[1])["neffs"][0]["kind"] == "nki"
+    code, _, err = cli("nki", "neffs", "./output", "another")
+    assert (code, "there is copy_through" in err) == (1, True)
+    code, _, err = cli("nki", "capture", out.strip())
+    assert (code, "nothing ran on a device" in err) == (0, True)
+    metrics = json.loads(Path("profiles/run_001/metrics.json").read_text())
+    assert metrics["hbm_read_bytes"] == 128 * 512 * 4
+    code, _, err = cli("profile", "ingest", "profiles/run_001", "--display-name", "walk", "--data-path", "data")
+    assert (code, "simulated" in err) == (0, True)
+    assert "[simulated]" in cli("profile", "analyze", "walk", "--data-path", "data")[1]
+    assert json.loads(cli("profile", "bounds", "walk", "--data-path", "data", "--json")[1])["bottleneck"]

@@ -29,6 +29,8 @@ def neffs(
         return
     if kernel is not None:
         print(found[0].neff)
+        if found[0].note:
+            note(f"{found[0].neff.name}: {found[0].note}")
         return
     for item in found:
         print("\n".join(item.lines()))
@@ -37,7 +39,7 @@ def neffs(
 
 
 def capture(
-    neff: Annotated[Path, typer.Argument(help="The kernel's NEFF.")],
+    neff: Annotated[Path, typer.Argument(help="The kernel's NEFF, or the simulated profile in its place.")],
     profiles_dir: Annotated[Path, typer.Option("--profiles-dir", help="Where run_NNN folders lie.")] = Path("profiles"),
     as_json: JsonFlag = False,
 ) -> None:
@@ -47,7 +49,15 @@ def capture(
     done = run(neff, profiles_dir)
     if as_json:
         print_json(
-            {"folder": str(done.folder), "neff": str(done.neff), "ntff": str(done.ntff), "metrics": done.metrics}
+            {
+                "folder": str(done.folder), "neff": str(done.neff), "ntff": str(done.ntff) if done.ntff else None,
+                "metrics": done.metrics,
+            }
+        )  # fmt: skip
+    elif done.ntff is None:
+        note(
+            f"simulated, nothing ran on a device: the profile's tables are in {done.folder}; take them in with "
+            f"'vibeserve profile ingest {done.folder} --display-name NAME'"
         )
     else:
         note(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +19,12 @@ _LIMIT_S = 1800
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """What a capture left: its folder `run_NNN`, the trace of the measured execution, the metrics."""
+    """What a capture left: its folder `run_NNN`, the trace of the measured execution (None where the folder holds the
+    tables of a simulated profile), the metrics."""
 
     folder: Path
     neff: Path
-    ntff: Path
+    ntff: Path | None
     metrics: dict[str, Any]
 
 
@@ -41,11 +43,14 @@ def commands(neff: Path, folder: Path) -> list[str]:
 
 
 def capture(neff: Path, profiles_dir: Path) -> Capture:
-    """Capture the second execution (the first warms up) of a NEFF into the next `run_NNN` folder.
+    """Capture the second execution (the first warms up) of a NEFF into the next `run_NNN` folder. Of a profile that the
+    simulator left in a NEFF's place (see `neffs`) the tables are copied there: nothing runs.
 
     Raises MissingError with the exact commands where `neuron-explorer` is not installed, CheckError with its words where
     it fails or leaves no trace.
     """
+    if neff.is_dir() and any(neff.glob("*.parquet")):
+        return _copy(neff, next_run(profiles_dir))
     if not neff.is_file():
         raise InputError(f"no such NEFF: {neff}", hint="find it with 'vibeserve nki neffs DIR KERNEL'")
     folder = next_run(profiles_dir)
@@ -76,6 +81,19 @@ def capture(neff: Path, profiles_dir: Path) -> Capture:
     metrics = flatten(shown)
     write_json(files, folder / "metrics.json", metrics)
     return Capture(folder, neff, trace, metrics)
+
+
+def _copy(profile: Path, folder: Path) -> Capture:
+    from vibeserve.profiles.profile import Profile
+    from vibeserve.profiles.summary import metrics
+
+    files = DiskFiles()
+    files.make_dir(folder)
+    for table in sorted(profile.glob("*.parquet")):
+        shutil.copyfile(table, folder / table.name)
+    found = metrics(Profile(folder.name, directory=folder))
+    write_json(files, folder / "metrics.json", found)
+    return Capture(folder, profile, None, found)
 
 
 def flatten(text: str) -> dict[str, Any]:

@@ -66,9 +66,10 @@ class Neff:
 
 
 def identify(directories: Sequence[Path], kernel: str | None = None) -> list[Neff]:
-    """Every NEFF below the directories, or those of one kernel.
+    """Every NEFF below the directories, or those of one kernel; a profile that the simulator left there stands for the NEFF
+    that there is none of (its note says so).
 
-    Raises CheckError (exit 1) where there is no NEFF, or none of that kernel; InputError where a directory is missing.
+    Raises CheckError (exit 1) where there is neither, or none of that kernel; InputError where a directory is missing.
     """
     for directory in directories:
         if not directory.is_dir():
@@ -76,13 +77,14 @@ def identify(directories: Sequence[Path], kernel: str | None = None) -> list[Nef
                 f"no such directory: {directory}", hint="give the run's output directory (NEURON_RT_INSPECT_OUTPUT_DIR)"
             )
     files = sorted({path for directory in directories for path in directory.rglob("*.neff")})
-    if not files:
+    simulated = [item for directory in directories for item in _simulated(directory)]
+    if not files and not simulated:
         shown = ", ".join(str(directory) for directory in directories)
         raise CheckError(
             f"No NEFF files found in {shown}",
             hint="set NEURON_RT_INSPECT_ENABLE=1 before imports, and check that the kernel ran (print its result)",
         )
-    found = [examine(path) for path in files]
+    found = [*(examine(path) for path in files), *simulated]
     if kernel is None:
         return found
     chosen = [item for item in found if item.kernel == kernel]
@@ -93,6 +95,22 @@ def identify(directories: Sequence[Path], kernel: str | None = None) -> list[Nef
             f"No NEFF found for kernel '{kernel}'", hint=f"there is {', '.join(names)}" if names else unknown
         )
     return chosen
+
+
+def _simulated(directory: Path) -> list[Neff]:
+    """The newest simulated profile of each kernel below a directory."""
+    from vibeserve.profiles.profile import Profile
+
+    found = []
+    for folder in sorted(directory.rglob("*@latest")):
+        profile = Profile(folder.name.removesuffix("@latest"), directory=folder)
+        if not folder.is_dir() or not profile.first("Metadata").get("is_simulation"):
+            continue
+        tensors = profile.table("TensorInfo", ["variable_name", "type"]).to_pylist()
+        names = {kind: tuple(row["variable_name"] for row in tensors if row["type"] == kind) for kind in ("IN", "OUT")}
+        note = f"simulated, no NEFF: it is a profile already (vibeserve profile bounds {profile.name} --data-path {directory})"
+        found.append(Neff(folder, "nki", profile.name, names["IN"], names["OUT"], None, note=note))
+    return found
 
 
 def examine(path: Path) -> Neff:

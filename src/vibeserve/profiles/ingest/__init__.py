@@ -85,7 +85,9 @@ def _folder(path: Path, name: str) -> Profile:
                 raise InputError(
                     f"{part.name} (table {table}) cannot be read: {reason}", hint="copy it again"
                 ) from None
-    return Profile(name, directory=path, info={"source": f"parquet folder: {path}"})
+    simulated = bool(Profile(name, directory=path).first("Metadata").get("is_simulation"))
+    provenance = "simulated" if simulated else "measured"
+    return Profile(name, directory=path, info={"source": f"parquet folder: {path}", "provenance": provenance})
 
 
 def _json(path: Path, gzipped: bool) -> Any:
