@@ -211,3 +211,50 @@ def test_what_is_too_long_ago_is_not_guessed_at(monkeypatch):
     run = simulate(exchange, lnc=2)
     run(X, "no more")
     assert run.findings == []
+
+
+def moved(a, b):
+    """The first two rows of `a` are doubled; then `b` is read."""
+    t, u, out = new(shape=(2, 4)), new(), shared("out")
+    nisa.dma_copy(t, a[0:2])
+    nisa.tensor_scalar(t, t, nl.multiply, 2.0)
+    nisa.dma_copy(a[0:2], t)
+    nisa.dma_copy(u, b)
+    nisa.dma_copy(out, u)
+    return out
+
+
+def test_an_array_that_two_arguments_are():
+    array = X.copy()
+    run = simulate(moved)
+    np.testing.assert_array_equal(run(array, array), np.concatenate([2 * X[:2], X[2:]]))
+    (found,) = run.findings
+    assert found.kind == "unwaited-read"
+    assert "'b' is read where 'a', an argument in the same memory, was written" in found.message
+    with pytest.raises(KernelError) as caught:
+        simulate(moved, strict=True)(array, array)
+    assert caught.value.code == "NKI-UNWAITED"
+    simulate(moved, strict=True)(X.copy(), X.copy())
+
+
+def test_views_of_one_array():
+    whole = np.zeros((8, 4), np.float32)
+    run = simulate(moved)
+    run(whole[0:4], whole[1:5])
+    assert [found.kind for found in run.findings] == ["unwaited-read"]
+    run(whole[0:4], whole[4:8])
+    assert run.findings == []
+    run(whole[0:4], whole[2:6])
+    assert run.findings == []  # the rows that were written are not among those read
+
+
+def test_an_array_twice_that_is_only_read():
+    def product(a, b):
+        t, u, out = new(), new(), shared("out")
+        nisa.dma_copy(t, a)
+        nisa.dma_copy(u, b)
+        nisa.tensor_tensor(t, t, u, nl.multiply)
+        nisa.dma_copy(out, t)
+        return out
+
+    np.testing.assert_array_equal(simulate(product, strict=True)(X, X), X * X)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vibeserve.nki import races
 from vibeserve.nki.context import Session
 from vibeserve.nki.dtypes import DType, bool_, by_name, resolve
 from vibeserve.nki.errors import NOWHERE, KernelError
@@ -37,6 +38,7 @@ class Inputs:
         self.session = session
         self.tensors: dict[int, NkiTensor] = {}
         self.originals: dict[int, Any] = {}
+        self.storages: list[Storage] = []  # of arrays that are used as they lie
         self.back: list[tuple[Any, np.ndarray, np.ndarray | None, Storage]] = []
         self.torch = False
 
@@ -90,7 +92,7 @@ class Inputs:
     def _tensor(self, value: Any, where: str) -> NkiTensor:
         found = self.tensors.get(id(value))
         if found is not None:
-            return found
+            return self._again(found, where)
         array = value
         if is_torch(value):
             self.torch = True
@@ -117,11 +119,30 @@ class Inputs:
         storage.number = self.session.allocated
         if not direct:
             self.back.append((value, array, held.copy(), storage))
-        tensor = NkiTensor(array.shape, dtype, storage, region, where)
-        self.tensors[id(value)] = tensor
         self.originals[storage.number] = (value, held)
+        if direct:
+            for other in [*self.storages]:
+                if np.may_share_memory(storage.data, other.data):
+                    races.alias(storage, other)
+            self.storages.append(storage)
+        tensor = self.tensors[id(value)] = self._told(NkiTensor(array.shape, dtype, storage, region, where))
+        return tensor
+
+    def _again(self, first: NkiTensor, where: str) -> NkiTensor:
+        """A tensor of its own for an array that another argument is as well: the same memory, as far as values go."""
+        held = first.storage
+        storage = Storage(
+            held.region, held.dtype, first.shape, data=held.data, name=where, place=NOWHERE, inflate=held.inflated
+        )
+        self.session.allocated += 1
+        storage.number = self.session.allocated
+        self.originals[storage.number] = self.originals[held.number]
+        races.alias(storage, held)
+        return self._told(NkiTensor(first.shape, first.dtype, storage, first.buffer, where))
+
+    def _told(self, tensor: NkiTensor) -> NkiTensor:
         for observer in self.session.observers:
-            observer.allocated(None, storage)
+            observer.allocated(None, tensor.storage)
         return tensor
 
     def write_back(self) -> None:

@@ -178,6 +178,8 @@ def dispatch(spec: Spec, args: tuple[Any, ...]) -> NkiInstruction:
             if type(value) is NkiTensor:
                 if value.storage.state != FULL:
                     access.mark(value)
+                if value.storage.aliases is not None:
+                    races.alias_written(value)
                 if shared and value.buffer.is_hbm:
                     races.note(core, value, write=True, before=before)
             elif shared and (type(value) is list or type(value) is tuple):
@@ -229,6 +231,8 @@ def _before_read(core: Core, spec: Spec, tensor: NkiTensor, sequence: int, share
         storage.life[1] = sequence
     if storage.state != FULL and not sparse and not access.written(tensor):
         unwritten_read(core, spec.name, tensor)
+    if storage.aliases is not None and storage.aliases.written:
+        races.alias_read(core, tensor)
     if storage.sums is not None:
         if storage.taken is None:
             storage.taken = set()

@@ -59,7 +59,7 @@ class Storage:
     """
 
     __slots__ = (
-        "__weakref__", "accesses", "address", "behind", "conflicts", "core", "count", "data", "dtype", "external", "free", "held", "inflated",
+        "__weakref__", "accesses", "address", "aliases", "behind", "conflicts", "core", "count", "data", "dtype", "external", "free", "held", "inflated",
         "itemsize", "kind", "life", "mask", "name", "number", "partitions", "place", "poisoned", "region", "scale", "state",
         "sums", "taken", "unwritten",
     )  # fmt: skip
@@ -99,6 +99,7 @@ class Storage:
         self.conflicts: np.ndarray | None = None  # who read and wrote it since the last barrier: see `races`
         self.behind: tuple[np.ndarray, str] | None = None  # the same before a barrier on another tensor, and which
         self.accesses: list[Any] = []
+        self.aliases: Any = None  # the storages of other arguments in the same memory: see `races`
         self.name = name
         self.place = place
         self.address = address

@@ -145,6 +145,50 @@ def _over(tensor: NkiTensor, marks: np.ndarray) -> tuple[np.ndarray | None, np.n
     return whole.view(np.uint8)[taken], taken
 
 
+class Aliases:
+    """Storages of arguments that lie in the same memory, and where each was written."""
+
+    def __init__(self, *storages: Storage):
+        self.storages = list(storages)
+        self.written: dict[int, list[tuple[np.ndarray, Place]]] = {}
+
+
+def alias(storage: Storage, other: Storage) -> None:
+    """Note that two arguments lie in the same memory, which the compiler does not know."""
+    group = other.aliases or Aliases(other)
+    group.storages.append(storage)
+    for member in group.storages:
+        member.aliases = group
+
+
+def alias_written(tensor: NkiTensor) -> None:
+    """Note a write through an argument that others lie in the memory of."""
+    made = tensor.storage.aliases.written.setdefault(tensor.storage.number, [])
+    if len(made) < _MOST_DOUBTS:
+        made.append((_memory(tensor), kernel_place()))
+
+
+def alias_read(core: Core, tensor: NkiTensor) -> None:
+    """Report a read of what was written through another argument."""
+    group = tensor.storage.aliases
+    for number, made in group.written.items():
+        if number == tensor.storage.number:
+            continue
+        for memory, place in made:
+            if np.may_share_memory(memory, _memory(tensor)):
+                name = next(storage.label() for storage in group.storages if storage.number == number)
+                core.session.report(
+                    "unwaited-read",
+                    f"{tensor.storage.label()} is read where {name}, an argument in the same memory, was written: nothing waits for that",
+                    detail=f"written at {place}", code="NKI-UNWAITED", fix="read it through the argument that was written, or pass a copy",
+                )  # fmt: skip
+                return
+
+
+def _memory(tensor: NkiTensor) -> np.ndarray:
+    return tensor.storage.data if tensor.rows is not None or tensor.moves else access.array(tensor)
+
+
 def barrier(core: Core, tensor: NkiTensor, key: Any, own: int) -> None:
     """The cores of a rank have met at a barrier on `tensor`: accesses to it before and after are ordered."""
     storage = tensor.storage
