@@ -18,6 +18,7 @@ ALL = [
     for name in tomllib.loads(file.read_text(encoding="utf-8"))
 ]
 CUBE = 128**3
+M4K = 2 * 4096 * 2048 * 1024
 
 
 def timed(slug: str, name: str, **options: Any) -> run.Timed:
@@ -27,7 +28,9 @@ def timed(slug: str, name: str, **options: Any) -> run.Timed:
     return run.timed(made, kwargs=inputs, target=case.target, lnc=case.lnc, shape_only=True, **options)[1]
 
 
-# (folder, kernel, FLOPs of matmuls, FLOPs of transposes or None, HBM bytes read, HBM bytes written), at inputs.toml's sizes.
+# (folder, kernel, FLOPs of matmuls, of transposes or None, HBM bytes read or None, HBM bytes written), at inputs.toml's sizes.
+# None: not counted by hand. The kernels with no row here: collectives, dispatch, fft, gated-delta-rule, rmsnorm-partitions and
+# router_topk_into; what they move is held to their DMA instructions below, as of every kernel.
 HAND = [
     ("softmax", "softmax", 0, 0, 2048 * 2048 * 2, 2048 * 2048 * 2),
     # gamma is spread over the partitions by a product with a column of ones
@@ -70,15 +73,84 @@ HAND = [
     ("adamw", "adamw", 0, 0, 4 * 1024 * 4096 * 4, 3 * 1024 * 4096 * 4),
     ("cumsum", "cumsum", 0, 0, 2048 * 2048 * 4, 2048 * 2048 * 4),
     ("rmsnorm-quant", "rmsnorm_quant", 0, 0, 1024 * 4096 * 2 + 2 * 128 * 4096 * 2, 1024 * 4096 + 1024 * 4),
+    # each core streams both weights and loads both biases; b1 is turned as [32, 128]
+    (
+        "vjepa2-mlp", "fused_mlp", 2 * 2 * 2048 * 1024 * 4096, 16 * 8 * 2 * CUBE + 2 * 2 * 32 * 32 * 128,
+        2048 * 1024 * 2 + 2 * (2 * 1024 * 4096 + 4096 + 1024) * 2, 2048 * 1024 * 2,
+    ),
+    # the intermediate crosses HBM four times: written, read, written with GELU, read; its transposes come on top
+    (
+        "vjepa2-mlp", "unfused_mlp", 2 * 2 * 2048 * 1024 * 4096, 16 * (8 + 32) * 2 * CUBE,
+        2048 * 1024 * 2 + 2 * (2 * 1024 * 4096 + 4096 + 1024) * 2 + 2 * 2048 * 4096 * 2, (2048 * 1024 + 2 * 2048 * 4096) * 2,
+    ),
+    # M = 4096, N = 2048, K = 1024: A for each of 4 column tiles, B for each of 32 row tiles; then A once; B for 8 row blocks
+    ("tiled-matmul", "matmul_loads_inside", M4K, 0, 2 * 1024 * (4096 * 4 + 2048 * 32), 4096 * 2048 * 2),
+    ("tiled-matmul", "matmul_hoisted", M4K, 0, 2 * 1024 * (4096 + 2048 * 32), 4096 * 2048 * 2),
+    ("tiled-matmul", "matmul_blocked_free", M4K, 0, 2 * 1024 * (4096 + 2048 * 8), 4096 * 2048 * 2),
+    ("tiled-matmul", "matmul_blocked_all", 2 * 2048**3, 0, 2 * 2 * 2048**2, 2 * 2048**2),
+    # five products for each of 36 pairs of tiles and 4 heads, two transposes
+    (
+        "attention-backward", "attention_backward", 4 * 36 * 5 * 2 * CUBE, 4 * 36 * 2 * 2 * CUBE,
+        (3 * 4 + 2 * 2) * 128 * 1024 * 2 + 4 * 1024 * 4, (4 + 2 * 2) * 128 * 1024 * 2,
+    ),
+    # 16 tiles of v are turned beside the weights
+    (
+        "attention-two-pass", "attention_two_pass", 16 * 16 * 2 * 2 * CUBE, (16 * 16 + 16) * 2 * CUBE,
+        3 * 128 * 2048 * 2, 128 * 2048 * 2,
+    ),
+    ("batched-strided-matmul", "batched_strided_matmul", 128 * 2 * CUBE, 0, 2 * CUBE * 2, CUBE * 2),
+    ("complex-matmul", "complex_matmul", 4 * 2 * CUBE, 0, 4 * 128 * 128 * 4, 2 * 128 * 128 * 4),
+    ("complex-matmul", "complex_multiply", 0, 0, 4 * 256 * 512 * 4, 2 * 256 * 512 * 4),
+    ("conv1d", "conv1d", 2 * 2 * 750 * 3 * 384 * 384, 0, None, 2 * 384 * 750 * 2),
+    # of each row the logits, the target's index and its logit
+    ("cross-entropy", "cross_entropy", 0, 0, 512 * (32128 * 2 + 4 + 2), 2 * 512 * 4),
+    # four blocks are not empty
+    ("csr-matmul", "csr_matmul", 4 * 2 * 128 * 128 * 512, 0, 4 * 128 * (128 + 512) * 4, 256 * 512 * 4),
+    ("depthwise-conv", "depthwise_conv", 0, 0, (8 * 512 * 2048 + 512 * 3) * 4, 8 * 512 * 2048 * 4),
+    ("layernorm", "layernorm_by_sums", 0, 0, (1024 * 4096 + 2 * 128 * 4096) * 4, 1024 * 4096 * 4),
+    ("mamba", "selective_scan", 0, 0, (2 * 256 * 2048 + 256 * 16 + 2 * 2 * 16 * 128 * 2048) * 4, 256 * 2048 * 4),
+    # b anew for each of four row tiles
+    ("matmul-fp32", "matmul_fp32", 2 * 512**3, 16 * 2 * CUBE, 5 * 512 * 512 * 4, 512 * 512 * 4),
+    (
+        "mx-matmul", "mx_matmul", 2 * 512 * 128 * 512, 0,  # four values in a uint32, and a scale for 32 of them
+        (128 + 512) * (128 * 4 + 16), 128 * 512 * 4,
+    ),
+    ("nonzero-columns", "nonzero_columns", 0, 32 * 2 * CUBE, 4096 * 128 * 4, (4096 + 1) * 128 * 4),
+    ("norm-qkv", "norm_qkv", 2 * 32 * 4096 * 1536, None, None, 32 * 1536 * 2),
+    ("output-projection", "output_projection", 2 * 512 * 1024 * 5120, 0, None, 512 * 5120 * 2),
+    # the scales are spread over the partitions
+    (
+        "w8-matmul", "w8_matmul", 2 * 128 * 2048 * 4096, 16 * 2 * CUBE,
+        128 * 2048 * 2 + 2048 * 4096 + 128 * 4096 * 4, 128 * 4096 * 2,
+    ),
+    ("associative-scan", "scan_sum", 0, 0, 2048 * 2048 * 4, 2048 * 2048 * 4),
+    ("causal-mask", "causal_mask", 0, 0, 128 * 512 * 4, 128 * 512 * 4),
+    ("elementwise-add", "add", 0, 0, 2 * 256 * 1024 * 2, 256 * 1024 * 2),
+    ("elementwise-add", "add_in_place", 0, 0, 2 * 256 * 1024 * 2, 256 * 1024 * 2),
+    ("exp-rows", "exp_rows", 0, 0, 300 * 512 * 4, 300 * 512 * 4),
+    ("fold-rows", "fold", 0, 0, 4 * 25600 * 4, 4 * 25600 * 4),
+    ("fold-rows", "unfold", 0, 0, 4 * 25600 * 4, 4 * 25600 * 4),
+    ("partition-copy", "partition_copy", 0, 0, 2 * 128 * 8 * 4, 128 * 8 * 4),
+    ("philox", "philox", 0, 0, 4 * 128 * 64 * 4, 4 * 128 * 64 * 4),
+    ("sobol", "sobol", 0, 0, 128 * 16 * 4, 128 * 4096 * 4),
+    ("views", "interleaved_heads", 0, 0, 128 * 1024 * 2, 128 * 1024 // 2 * 2),
+    ("views", "outer_sum", 0, 0, 128 * (64 + 32) * 4, 128 * 64 * 32 * 4),
+    ("views", "bytes_of", 0, 0, 128 * 512 * 4, 128 * 512 * 4),
+    # a register's value from HBM is 4 bytes
+    ("views", "select_expert", 0, 0, 128 * 512 * 2 + 4, 128 * 512 * 2),
+    ("cache-write", "cache_write", 0, 0, 8 * 256 * 2 + 4, 8 * 256 * 2),
+    ("cache-write", "cache_scatter", 0, 0, 256 * 2 + 4, 256 * 2),
+    ("dynamic-add", "dynamic_add", 0, 0, 2 * 1024 * 2048 * 2 + 2 * 4, 1024 * 2048 * 2),  # on each of two cores
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("slug", "name", "flops", "transposes", "read", "written"), HAND, ids=[row[1] for row in HAND])
 def test_counts_as_counted_by_hand(
-    slug: str, name: str, flops: int, transposes: int | None, read: int, written: int
+    slug: str, name: str, flops: int, transposes: int | None, read: int | None, written: int
 ) -> None:
     found = document(timed(slug, name))
-    assert (found["flops"], found["hbm_read_bytes"], found["hbm_write_bytes"]) == (flops, read, written)
+    assert (found["flops"], found["hbm_write_bytes"]) == (flops, written)
+    assert read is None or found["hbm_read_bytes"] == read
     assert transposes is None or found["transpose_flops"] == transposes
 
 
