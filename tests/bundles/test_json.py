@@ -167,6 +167,39 @@ def test_an_honest_server_passes_and_its_samples_are_proven(reference, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def one_value_otherwise(body: dict[str, Any], count: int = 1) -> str:
+    """What an honest engine may do that appends forced text in other tokens: the last `count` values that are open differ."""
+    value, schema = value_of(body), schema_of(body)
+    said = set(words_of(body))
+    holders = [value, *(inner for inner in value.values() if isinstance(inner, dict))]
+    changed = 0
+    for holder in holders:
+        for name in holder:
+            if name == "rating" and changed < count:
+                holder[name] = 1 if holder[name] != 1 else 2
+                changed += 1
+            elif isinstance(holder[name], list) and changed < count:
+                words = next(p for p in _properties(schema) if name in p)[name]["items"]["enum"]
+                holder[name][1] = next(word for word in words if word not in holder[name] and word not in said)
+                changed += 1
+    return json.dumps(value)
+
+
+def _properties(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """The properties of an object, and of those in it."""
+    own = schema["properties"]
+    return [own, *(p for inner in own.values() if inner.get("type") == "object" for p in _properties(inner))]
+
+
+@pytest.mark.parametrize(("count", "code"), [(1, 0), (2, 1)])
+def test_one_value_of_six_may_differ_as_under_other_tokens_and_two_may_not(count, code, reference, tmp_path):
+    """An engine that appends what the schema forces is not accused for one value; who makes up two is."""
+    with serving(chat(lambda body: one_value_otherwise(body, count))) as url:
+        arguments = ("--url", url, "--reference-url", reference, "--output-json", str(tmp_path / "c.json"))
+        done = run(JSON / "accuracy_checker" / "checker.py", *arguments)
+    assert done.returncode == code, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_a_server_that_cheats_fails(cheat, reference, tmp_path):
     routes, kind = CHEATS[cheat]
