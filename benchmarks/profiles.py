@@ -169,7 +169,7 @@ def pandas_analyze(folder: Path) -> bool:
     _union(packets, start, end)
     busy = {str(name).lower(): _union(rows, start, end) for name, rows in instructions.groupby("engine", observed=True)}
     cost = (
-        inside.groupby(["bir_debug_info_source_location", "engine"], observed=True)
+        instructions.groupby(["bir_debug_info_source_location", "engine"], observed=True)
         .agg(
             rows=("duration_ns", "size"),
             duration=("duration_ns", "sum"),

@@ -245,6 +245,50 @@ def test_late_matmuls_after_a_dma_are_counted_and_marked_experimental():
     assert [(line.line, line.count) for line in found.lines] == [(20, 1)]
 
 
+def reused(*kinds: str) -> Profile:
+    """A tile read until 5000 ns, and a write to it at 5000 that had everything else at 1000; edges of these kinds."""
+    rows = [
+        made.matmul(0, 128, 128, 512, id=1, line=9) | {"engine": "vector", "start_ts": 0, "end_ts": 1000},
+        made.matmul(0, 128, 128, 512, id=2, line=10) | {"engine": "scalar", "start_ts": 0, "end_ts": 5000},
+        made.matmul(0, 128, 128, 512, id=3, line=20) | {"engine": "vector", "start_ts": 5000, "end_ts": 6000},
+    ]
+    edges = schema.build(
+        "Flow",
+        {
+            "in_id": [1, 2],
+            "out_id": [3, 3],
+            "in_table": ["Instruction"] * 2,
+            "out_table": ["Instruction"] * 2,
+            "dependency_type": list(kinds),
+        },
+    )
+    tables = {
+        "Instruction": made.instructions(rows),
+        "Flow": edges,
+        "Metadata": schema.build("Metadata", made.METADATA),
+    }
+    return Profile("p", tables)
+
+
+@pytest.mark.parametrize("kind", ["ANTI", "ANTI_DEPENDENCE", "OUTPUT_DEPENDENCE"])
+def test_a_wait_for_a_tile_still_in_use_is_found_with_both_lines(kind):
+    found = one(reused("FLOW", kind), "tile_reuse")
+    assert found.found
+    assert found.cost_s == pytest.approx(4e-6)
+    assert found.metrics["vector_wait_s"] == pytest.approx(4e-6)
+    [line] = found.lines
+    assert line.line == 20
+    assert line.details["waited_for"].endswith(":10")
+
+
+def test_a_wait_for_data_is_no_reuse_and_unknown_kinds_are_said():
+    assert not one(reused("FLOW", "FLOW"), "tile_reuse").found
+    assert not one(reused("ANTI", "FLOW_DEPENDENCE"), "tile_reuse").found
+    untold = one(reused("", ""), "tile_reuse")
+    assert not untold.ran
+    assert "which kind" in untold.reason
+
+
 def test_all_run_on_an_empty_instruction_table_and_say_why_not():
     profile = Profile(
         "p", {"ActiveTime": made.active(("vector", 0, 10)), "DmaPacket": made.packets((0, 10, 64, "data"))}

@@ -151,11 +151,15 @@ def compare(
                 f"{item['file']}:{item['line_a'] or '—'} → {item['line_b'] or '—'}",
                 item["engine"],
                 item["state"],
-                _us(item["duration_s"]["delta"]),
+                _us((item["duration_s"]["b"] or 0.0) - (item["duration_s"]["a"] or 0.0)),
             ]
             for item in lines
         ]
         print_table(["source line", "engine", "", "change of summed durations"], shown)
+        if document["lines_matched"] == "by number":
+            note(
+                "mind: lines are matched by their numbers: a profile holds no source text (its files could not be read)"
+            )
 
 
 def timeline(

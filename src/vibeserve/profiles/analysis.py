@@ -11,6 +11,7 @@ from vibeserve.profiles.bounds import Bounds, bounds
 from vibeserve.profiles.investigations import Finding, investigate
 from vibeserve.profiles.profile import Profile
 from vibeserve.profiles.quality import Finding as QualityFinding
+from vibeserve.profiles.sources import kept
 
 _COVERED = ("dma", "tensor")
 
@@ -29,7 +30,7 @@ class SourceCost:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """All that `profile analyze` reports."""
+    """All that `profile analyze` reports. `texts`: the sources as they were kept with the profile, by their paths."""
 
     profile: str
     info: dict[str, Any]
@@ -38,6 +39,7 @@ class Analysis:
     bounds: Bounds
     findings: tuple[Finding, ...]
     sources: tuple[SourceCost, ...]
+    texts: dict[str, str]
     wording: tuple[str, ...]
 
     def document(self) -> dict[str, Any]:
@@ -76,19 +78,24 @@ def analyze(profile: Profile, span: tuple[int, int] | None = None, pcore: int | 
         bounds=held,
         findings=tuple(investigate(profile, held=held)),
         sources=source_costs(profile, held),
+        texts=kept(profile),
         wording=_wording(held),
     )
 
 
 def source_costs(profile: Profile, held: Bounds, most: int = 200) -> tuple[SourceCost, ...]:
-    """Cost by source line and engine, dearest first. Durations of one engine overlap: the sum is no wall-clock time."""
+    """Cost by source line and engine, dearest first. Durations of one engine overlap: the sum is no wall-clock time.
+
+    Of the whole run where no window was given: what starts the first transfer stands before the first DMA packet.
+    """
+    inside = held.window.on_core() if held.window.whole else held.window.starts_in()
     if not profile.rows("Instruction"):
         return ()
     with profile.connect(["Instruction"]) as db:
         rows = db.execute(
             f"""SELECT bir_debug_info_source_location, lower(engine), count(*), sum(duration_ns), sum(coalesce(evt_wait_time_ns, 0)),
               sum(coalesce(hbm_read_bytes, 0) + coalesce(hbm_write_bytes, 0))
-            FROM Instruction WHERE coalesce(bir_debug_info_source_location, '') <> '' AND {held.window.starts_in()}
+            FROM Instruction WHERE coalesce(bir_debug_info_source_location, '') <> '' AND {inside}
             GROUP BY 1, 2 ORDER BY 4 DESC, 1, 2 LIMIT {most}"""
         ).fetchall()
     return tuple(SourceCost(row[0], row[1], row[2], row[3] / 1e9, row[4] / 1e9, int(row[5])) for row in rows)

@@ -26,7 +26,10 @@ TRACKED = (
 
 
 def compare(a: Profile, b: Profile) -> dict[str, Any]:
-    """The JSON of `profile compare`: a, b, bounds, engines, investigations, lines. A ratio is b / a; a delta b - a."""
+    """The JSON of `profile compare`: a, b, bounds, engines, investigations, lines. A ratio is b / a; a delta b - a.
+
+    `lines_matched` is "by source" where both kept the text of their files: then a line that moved is the same line.
+    """
     left, right = analyze(a), analyze(b)
     return {
         "a": a.name,
@@ -51,6 +54,7 @@ def compare(a: Profile, b: Profile) -> dict[str, Any]:
         ],
         "bottleneck": {"a": list(left.bounds.bottleneck), "b": list(right.bounds.bottleneck)},
         "investigations": _investigations(left, right),
+        "lines_matched": "by source" if left.texts and right.texts else "by number",
         "lines": _lines(left, right),
         "summary": {key: _pair(left.metrics.get(key), right.metrics.get(key)) for key in TRACKED},
     }
@@ -134,7 +138,7 @@ def _key(item: SourceCost, moved: dict[tuple[str, int], int]) -> tuple[str, int 
 
 def _line_map(left: Analysis, right: Analysis) -> dict[tuple[str, int], int]:
     """(file, line in a) -> line in b, from the sources kept with the profiles; empty where they are not."""
-    old, new = left.info.get("sources") or {}, right.info.get("sources") or {}
+    old, new = left.texts, right.texts
     out: dict[tuple[str, int], int] = {}
     by_name = {_file(path): text for path, text in new.items()}
     for path, text in old.items():

@@ -191,7 +191,7 @@ def shown_detail(value: Any) -> Any:
 
 def _source(analysis: Analysis) -> list[Section]:
     """Each source file that the profile keeps, with cost beside its lines; else the dearest lines as a table."""
-    texts: dict[str, str] = analysis.info.get("sources") or {}
+    texts = analysis.texts
     cost: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
     for item in analysis.sources:
         path, _, number = item.location.rpartition(":")

@@ -22,7 +22,7 @@ from typing import Any
 from vibeserve.base.errors import InputError
 from vibeserve.base.files import DiskFiles, read_json, write_json
 from vibeserve.base.paths import profile_data_path
-from vibeserve.profiles import derive, schema
+from vibeserve.profiles import derive, schema, sources
 from vibeserve.profiles.profile import Profile
 
 NAMESPACE = "global"
@@ -61,6 +61,7 @@ def save(
 
     Every table is checked against the schema: known columns get its types, unknown ones are kept, and what is missing is
     written down in the profile's info. Tables that follow from others (Summary, ActiveTime, …) are added where they lack.
+    The sources that its instructions name are kept with it, where they can be read.
     """
     name = check_name(profile.name if display_name is None else display_name)
     home = root(data_path)
@@ -78,6 +79,7 @@ def save(
             if report.extra:
                 extra[table_name] = list(report.extra)
         written = Profile(name, directory=folder, info=profile.info)
+        sources.keep(folder, sources.found(written))
         derived = derive.missing_tables(written)
         for table_name, table in derived.items():
             _write(Profile(name, {table_name: table}), table_name, folder / f"{table_name}.parquet")
