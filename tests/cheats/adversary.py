@@ -256,5 +256,5 @@ class FastInItsFirstLife(Honest):
     def __init__(self) -> None:
         super().__init__()
         kind = type(self)
-        self.step_s = 0.0013 if kind.lives % 2 == 0 else 0.02
+        self.step_s = 0.0013 if kind.lives % 2 == 0 else 0.01
         kind.lives += 1

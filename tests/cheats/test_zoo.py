@@ -22,12 +22,11 @@ QUICK |= {"KnowsTheCheckerByItsPace", "SmallModelForLateTokens", "StopIgnored", 
 QUICK |= {
     "HalfAnAnswerByTheFirstIds",
     "HonestAtFirstOnEachConnection",
-    "AnswersBehindAnAbstractSocket",
     "GrowingPieces",
 }
 QUICK |= {"plain", "PrefixCache", "LearnsFromItsAnswers", "BoldSpeculation", "knows-openai-alone"}
 #: Put through the shipped checker and benchmark too in every run.
-QUICK_GATES = {"plain", "Zeros", "FastInItsFirstLife"}
+QUICK_GATES = {"plain", "Zeros"}
 #: Refused by the bundle's checker for what they do not offer, in so many words; that is no accusation.
 INCOMPLETE = {"without-usage", "knows-openai-alone", "knows-no-stream-options", "knows-no-seed-and-no-stop"}
 #: Earn nothing, and are let pass: what they do shows in no figure of the benchmark, which asks nothing three times.

@@ -410,6 +410,16 @@ class TestStreaming:
         late = answer("cold 0", "a" * LENGTH, first_s=1.0, span_s=0.0)
         assert streaming.look(session(warm=(late,) * 4)).ok is True
 
+    @pytest.mark.parametrize(
+        ("late", "of", "ok"), [(7, 10, True), (8, 10, False), (1, 2, True), (2, 2, False), (3, 4, True)]
+    )
+    def test_the_upper_quarter_decides(self, late: int, of: int, ok: bool) -> None:
+        held = answer("cold 0", "a" * LENGTH, first_s=1.0, span_s=0.0)
+        steady = answer("cold 0", "a" * LENGTH, first_s=0.5, span_s=0.5)
+        answers = (*[held] * late, *[steady] * (of - late))
+        whole = answer("cold 0", "a" * LENGTH, arrivals=())
+        assert streaming.look(session(cold=answers[:1], warm=answers[1:], whole=whole)).ok is ok
+
     def test_the_stream_is_the_whole(self) -> None:
         other = replace(session().whole, text="zzz")
         assert streaming.look(session(whole=other)).ok is False

@@ -14,7 +14,7 @@ from tests.cheats.server import Ask, Honest, Tokens, rendered, serving
 
 from vibeserve.judge import probe
 from vibeserve.judge.client import CHAT, COMPLETIONS, Answer, Client
-from vibeserve.judge.prompts import draw, last_text, shortened, twins_of, with_text
+from vibeserve.judge.prompts import draw, last_text, other_end, sentinel, shortened, twins_of, with_text
 from vibeserve.judge.session import AHEAD, COVER, PAIRS, Forced, stop_of, teacher_forced
 from vibeserve.judge.traffic import HEAD, MOST_AT_ONCE, Traffic, learn, traffic_of
 from vibeserve.judge.traffic import WIDTH as OWN_WIDTH
@@ -25,9 +25,9 @@ CHAT_PROMPT = (("user", "hello there"),)
 
 
 class Listens(Honest):
-    """Honest, and remembers what it was sent."""
+    """Honest, and remembers what it was sent; slow enough for all to be there at once on a busy machine too."""
 
-    step_s = 0.0
+    step_s = 0.004
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,10 @@ def test_the_judge_and_the_benchmark_cannot_be_told_apart_by_form(tmp_path: Path
 
 
 def test_what_is_learned() -> None:
-    found = learn(BUNDLE, CHAT, 3)
+    # How many are there at once is seen for half a second: a machine that is busy just then is asked again.
+    looks = (learn(BUNDLE, CHAT, 3) for _ in range(3))
+    found = next((one for one in looks if one.width == WIDTH and len(one.prompts) > 20), None)
+    assert found is not None
     assert found.problem == ""
     assert (found.width, found.output_tokens) == (WIDTH, OUTPUT_TOKENS)
     assert {len(rendered({"messages": turns(prompt)})) for prompt in found.prompts} == {PROMPT_TOKENS}
@@ -145,6 +148,25 @@ class TestPrompts:
         if not isinstance(prompt, str):
             assert first[0] == last[0] == prompt[0]
             assert first[1][0] == "user"
+
+    @pytest.mark.parametrize(
+        ("text", "kept"),
+        [("of the Bakizu.", "of the Bak"), ("ab?!", "a"), ("I", ""), ("go ...", "go "), ("x" * 34 + ":", "x" * 17)],
+    )
+    def test_another_end_as_long_as_the_one_before(self, text: str, kept: str) -> None:
+        for seed in range(20):
+            found = other_end(text, Random(seed))
+            stem = text.rstrip(".,:;!?")
+            assert found.startswith(kept)
+            assert found.endswith(text[len(stem) :])
+            assert found != text
+            assert len(found) == len(text) + (text == "go ...")  # where there is no word, there is one letter now
+            changed = found[len(kept) : len(found) - len(text) + len(stem)]
+            assert changed.isalpha()
+        assert len({other_end(text, Random(seed)) for seed in range(20)}) > 5
+
+    def test_a_sentinel(self) -> None:
+        assert {len(sentinel(Random(seed))) for seed in range(5)} == {8}
 
     def test_shortened(self) -> None:
         text = " ".join(str(number) for number in range(40))
