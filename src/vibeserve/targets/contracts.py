@@ -56,6 +56,7 @@ def adapted(reading: Reading, modality: Modality) -> Reading:
     counted += rf"|\bhow many ({modality.items})\b"
     if reading.metric == "request_throughput" and modality.items and re.search(counted, reading.goal):
         return replace(reading, metric=modality.rate)
+    assert reading.metric is not None
     prefix, name = re.fullmatch(r"((?:p\d\d|mean)_)?(.+)", reading.metric).groups()  # type: ignore[union-attr]
     new = modality.metrics.get(name)
     if new is None:

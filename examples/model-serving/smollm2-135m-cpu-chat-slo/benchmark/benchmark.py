@@ -1254,7 +1254,7 @@ def parser() -> argparse.ArgumentParser:
         help="/v1/chat/completions or /v1/completions (default %(default)s)",
     )
     p.add_argument(
-        "--rate", type=float, default=8.0, help="open loop: requests a second, Poisson (default %(default)s)"
+        "--rate", type=float, default=6.0, help="open loop: requests a second, Poisson (default %(default)s)"
     )
     p.add_argument(
         "--duration",
@@ -1281,7 +1281,7 @@ def parser() -> argparse.ArgumentParser:
         "--long-len", type=int, default=4096, help="tokens of each long prompt, exactly (default %(default)s)"
     )
     p.add_argument("--num-requests", type=int, help="send exactly so many, instead of --duration")
-    p.add_argument("--max-tokens", type=int, default=64, help="output tokens of each request (default %(default)s)")
+    p.add_argument("--max-tokens", type=int, default=48, help="output tokens of each request (default %(default)s)")
     p.add_argument("--temperature", type=float, default=0.0)
     p.add_argument("--prompt-len", type=int, default=64, help="tokens of each prompt, exactly (default %(default)s)")
     p.add_argument("--seed", type=int, default=42, help="of prompts and arrivals (default 42)")
