@@ -53,9 +53,9 @@ def test_a_better_candidate_is_kept(evaluate, fake, tmp_path):
     assert document["improvement"]["ratio"] > document["improvement"]["ci95"][0] > 1
     assert document["improvement"]["pairs"] == 5
     assert document["value"] > 0
-    names = ["start", "check", "probe probes", "integrity", "probe probes after the load", "measure"]
+    names = ["start", "check", "probe probes", "integrity", "probe probes after the load", "restart", "measure"]
     assert [gate["name"] for gate in document["gates"]] == names
-    assert [gate["ok"] for gate in document["gates"]] == [True, True, None, True, None, True]
+    assert [gate["ok"] for gate in document["gates"]] == [True, True, None, True, None, True, True]
     assert "pair 5 of 5: candidate: " in err
     assert (tmp_path / "kept" / "candidate" / "server.log").exists()
     assert (tmp_path / "kept" / "windows" / "pair-05-b.json").exists()

@@ -12,6 +12,7 @@ from typing import Any
 from vibeserve.base.clock import Clock, SystemClock
 from vibeserve.base.errors import CheckError
 from vibeserve.base.processes import ProcessRunner
+from vibeserve.base.randomness import derive_seed
 from vibeserve.judge import Integrity, probe
 from vibeserve.measure import (
     DEFAULT_PAIRS,
@@ -24,13 +25,16 @@ from vibeserve.measure import (
     Window,
     compare,
     launch,
+    measure_window,
     quiet_now,
     read_candidate,
     reference_candidate,
     run_checker,
 )
 from vibeserve.measure.sandbox import Sandbox, choose
+from vibeserve.search.lives import GATE, LOOKS, lost
 from vibeserve.search.plan import SHORTEST_WINDOW_S, WINDOW_OVERHEAD_S
+from vibeserve.search.verdict import improvement
 from vibeserve.targets import Bundle
 
 BUDGET_S = 300.0
@@ -127,7 +131,7 @@ def evaluate(
     """Put a candidate's directory through every gate; it is measured against `against`, else against the reference.
 
     The gates: start, check, the judge's probes (with the reference as their oracle), integrity (nothing of the evaluator
-    or the model has changed), and pairs of windows. `output_dir` gets every log and document. What is given of `pairs`
+    or the model has changed), pairs of windows, and a window of a new life for who has won them. `output_dir` gets every log and document. What is given of `pairs`
     and `window_s` stands; what is left out follows from what the gates have left of `budget_s` (`spend`).
 
     Raises InputError for a candidate that cannot be read, CheckError where the *other* server fails: that says nothing
@@ -168,12 +172,18 @@ def evaluate(
                 return ended("rejected-integrity", changed)
             other = running.enter_context(_other(course, against or reference))
             left_s = budget_s - (course.clock.monotonic_s() - begin_s) - probe_s - server.ready_s
-            comparison = _measure(course, other, server, *spend(left_s, pairs, window_s))
+            pairs, window_s = spend(left_s, pairs, window_s)
+            comparison = _measure(course, other, server, pairs, window_s)
             # Other prompts, now that the gates are behind it: a server may behave only as long as it is looked at.
             lives = [server]
             rejected = _probe(course, lives, reference, lambda: _again(course, lives, candidate, running))
             if rejected is not None:
                 return ended(*rejected)
+            if comparison.better:
+                if len(lives) == 1:
+                    _again(course, lives, candidate, running)
+                if reason := _lost(course, lives[-1], other, comparison, min(window_s, SHORTEST_WINDOW_S)):
+                    return ended("not-better", reason, comparison)
         except RunError as failure:
             course.note("run", False, failure.message)
             return ended("failed-run", failure.message)
@@ -290,6 +300,31 @@ def _measure(course: _Course, other: RunningServer, server: RunningServer, pairs
         if other.url in failure.message or other.failure() is not None:
             raise CheckError(f"the server to compare with failed: {failure.message}", hint=failure.hint) from failure
         raise
+
+
+def _lost(course: _Course, server: RunningServer, other: RunningServer, comparison: Comparison, window_s: float) -> str:
+    """Measure a winner's new life: why its gain is none there; empty where it stays. Raises RunError."""
+    before, share = statistics.median(comparison.values_b), 0.0
+    for look in range(LOOKS):
+        result, _ = measure_window(
+            course.bundle,
+            course.model_dir,
+            server,
+            [other],
+            seed=derive_seed(course.seed, GATE, look) % 2**31,
+            window_s=window_s,
+            output=course.output_dir / "windows" / f"{GATE}-{look + 1}.json",
+            runner=course.runner,
+        )
+        if result.value is None:
+            raise RunError(f"after a restart it has no value: {result.detail}")
+        share = improvement(result.value, before, course.bundle.metric.direction)
+        if not lost(result.value, before, course.bundle.metric.direction):
+            course.note(GATE, True, f"started again, it has {share:.3g}× of the value of its pairs")
+            return ""
+    reason = f"its gain does not outlast a restart: {share:.2g}× of the value of its pairs"
+    course.note(GATE, False, reason)
+    return reason
 
 
 def _changed(before: dict[str, str], after: dict[str, str]) -> str:
