@@ -146,7 +146,8 @@ class Prompts:
         self.tokens, self.chat, self.length = tokens, chat, length + args.shared_prefix
         self.every = round(1 / args.fresh_share) if args.fresh_share > 0 else 0
         self.keys = (f"{args.seed}/{label}", f"{args.fresh_seed}/fresh/{label}")
-        self.suffix = f" {args.ask_suffix}" if args.ask_suffix and chat else ""
+        suffix = getattr(args, "ask_suffix", "")
+        self.suffix = f" {suffix}" if suffix and chat else ""
         self.shared = ""
         if args.shared_prefix:
             generator = random.Random(f"{args.seed}/{args.fresh_seed}/shared/{label}")

@@ -159,9 +159,10 @@ def long_prompt(seed: int, tokenizer: Any, tokens: int) -> Prompt:
 def suite(args: argparse.Namespace) -> list[Prompt]:
     """All prompts; conversations only where the model has a chat template."""
     prompts = [*FIXED, *fresh_prompts(args.seed, args.num_fresh), *prefix_prompts(args.seed, args.prefix_words)]
-    if args.ask_suffix:
+    suffix = getattr(args, "ask_suffix", "")
+    if suffix:
         prompts = [
-            replace(p, messages=(*p.messages[:-1], (p.messages[-1][0], f"{p.messages[-1][1]} {args.ask_suffix}"))) if p.chat else p
+            replace(p, messages=(*p.messages[:-1], (p.messages[-1][0], f"{p.messages[-1][1]} {suffix}"))) if p.chat else p
             for p in prompts
         ]  # fmt: skip
     config = json.loads((args.model_dir / "tokenizer_config.json").read_text(encoding="utf-8"))
