@@ -36,7 +36,9 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def result(looked: list[dict[str, Any]], *values: float | None, direction: Any = "higher") -> tuple[str, _Course]:
     looked[0]["window"].values = list(values)
     target = replace(bundle(), metric=Metric("m", "u", direction))
-    course = _Course(target, Path("/m"), 5, Path("/out"), lambda text: None, None, SimpleNamespace(), None)  # type: ignore[arg-type]
+    course = _Course(
+        target, Path("/m"), 5, Path("/out"), lambda text: None, None, SimpleNamespace(), None, Path("/c"), Path("/r")
+    )  # type: ignore[arg-type]
     server: Any = "a server"
     return _lost(course, server, server, COMPARISON, 4.0), course
 

@@ -98,6 +98,8 @@ class _Course:
     runner: ProcessRunner | None
     sandbox: Sandbox
     clock: Clock
+    candidate: Path
+    reference: Path
     gates: list[GateOutcome] = field(default_factory=list)
 
     def note(self, name: str, ok: bool | None, detail: str) -> None:
@@ -140,11 +142,12 @@ def evaluate(
     read_candidate(candidate)
     sandbox = choose(require_sandbox)
     told(f"sandbox: {sandbox.name}")
-    course = _Course(bundle, model_dir, seed, output_dir, told, runner, sandbox, clock or SystemClock())
-    begin_s = course.clock.monotonic_s()
+    reference = reference_candidate(bundle, trust_remote_code=trust_remote_code)
+    clock = clock or SystemClock()
+    course = _Course(bundle, model_dir, seed, output_dir, told, runner, sandbox, clock, candidate, reference)
+    begin_s = clock.monotonic_s()
     for words in quiet_now().disturbances():
         told(f"the machine is not quiet: {words}")
-    reference = reference_candidate(bundle, trust_remote_code=trust_remote_code)
     integrity = Integrity(bundle, model_dir)
     before = integrity.digests()
 
@@ -162,7 +165,7 @@ def evaluate(
         try:
             rejected = _check(course, server)
             probes_begin_s = course.clock.monotonic_s()
-            rejected = rejected or _probe(course, [server], reference)
+            rejected = rejected or _probe(course, [server])
             if rejected is not None:
                 return ended(*rejected)
             probe_s = course.clock.monotonic_s() - probes_begin_s
@@ -174,16 +177,8 @@ def evaluate(
             left_s = budget_s - (course.clock.monotonic_s() - begin_s) - probe_s - server.ready_s
             pairs, window_s = spend(left_s, pairs, window_s)
             comparison = _measure(course, other, server, pairs, window_s)
-            # Other prompts, now that the gates are behind it: a server may behave only as long as it is looked at.
-            lives = [server]
-            rejected = _probe(course, lives, reference, lambda: _again(course, lives, candidate, running))
-            if rejected is not None:
-                return ended(*rejected)
-            if comparison.better:
-                if len(lives) == 1:
-                    _again(course, lives, candidate, running)
-                if reason := _lost(course, lives[-1], other, comparison, min(window_s, SHORTEST_WINDOW_S)):
-                    return ended("not-better", reason, comparison)
+            if caught := _afterwards(course, server, other, comparison, min(window_s, SHORTEST_WINDOW_S), running):
+                return ended(*caught)
         except RunError as failure:
             course.note("run", False, failure.message)
             return ended("failed-run", failure.message)
@@ -231,7 +226,7 @@ def _check(course: _Course, server: RunningServer) -> tuple[str, str] | None:
 
 
 def _probe(
-    course: _Course, lives: list[RunningServer], reference: Path, restart: Callable[[], str] | None = None
+    course: _Course, lives: list[RunningServer], restart: Callable[[], str] | None = None
 ) -> tuple[str, str] | None:
     """(verdict, reason) where a probe fails; the reference runs meanwhile, for what only it can say.
 
@@ -239,7 +234,7 @@ def _probe(
     """
     after = restart is not None
     course.told(f"probing{' again, with other prompts' if after else ''}, with the reference as oracle …")
-    with _other(course, reference, "oracle") as oracle:
+    with _other(course, course.reference, "oracle") as oracle:
         found = probe(
             course.bundle,
             lives[-1].url,
@@ -255,11 +250,38 @@ def _probe(
     return ("rejected-integrity", "; ".join(failed)) if failed else None
 
 
-def _again(course: _Course, lives: list[RunningServer], candidate: Path, running: ExitStack) -> str:
+def _afterwards(
+    course: _Course,
+    server: RunningServer,
+    other: RunningServer,
+    comparison: Comparison,
+    window_s: float,
+    running: ExitStack,
+) -> tuple[str, str, Comparison | None] | None:
+    """(verdict, reason, comparison where it counts) where probes after the load fail, or a winner's new life is slow.
+
+    Other prompts, now that the gates are behind it: a server may behave only as long as it is looked at.
+    """
+    lives = [server]
+
+    def restart() -> str:
+        return _again(course, lives, running)
+
+    if rejected := _probe(course, lives, restart):
+        return (*rejected, None)
+    if not comparison.better:
+        return None
+    if len(lives) == 1:
+        restart()
+    reason = _lost(course, lives[-1], other, comparison, window_s)
+    return ("not-better", reason, comparison) if reason else None
+
+
+def _again(course: _Course, lives: list[RunningServer], running: ExitStack) -> str:
     """Another life of the server: what it has kept from the one before shows. Raises RunError where it does not start."""
     lives[-1].stop()
     try:
-        lives.append(running.enter_context(course.start(candidate, "candidate-restarted")))
+        lives.append(running.enter_context(course.start(course.candidate, "candidate-restarted")))
     except StartError as failure:
         raise RunError(f"it did not start again: {failure.message}", hint=failure.hint) from failure
     return lives[-1].url
