@@ -1255,7 +1255,7 @@ def parser() -> argparse.ArgumentParser:
         help="/v1/chat/completions or /v1/completions (default %(default)s)",
     )
     p.add_argument(
-        "--rate", type=float, default=6.0, help="open loop: requests a second, Poisson (default %(default)s)"
+        "--rate", type=float, default=8.0, help="open loop: requests a second, Poisson (default %(default)s)"
     )
     p.add_argument(
         "--duration",
