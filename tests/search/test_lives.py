@@ -9,7 +9,7 @@ import pytest
 from vibeserve.base.errors import VibeServeError
 from vibeserve.measure import StartError
 from vibeserve.search.lives import GATE, LOOKS, lost
-from vibeserve.search.scripted import Behaviour
+from vibeserve.search.scripted import Behaviour, ScriptedLab
 
 ONE = [{"techniques": ["batching"]}]
 
@@ -126,6 +126,28 @@ def test_who_does_not_start_again_has_failed(scenario: Any) -> None:
     assert document["rounds"][1]["verdict"] == "failed-run"
     assert document["rounds"][1]["reason"] == "c1 started once, but not again: the port is taken"
     assert issubclass(StartError, VibeServeError)
+
+
+def test_values_below_one_are_values(scenario: Any) -> None:
+    document = scenario({"c0": Behaviour(0.1), "c1": Behaviour(0.5)}, ONE).run()
+    assert document["rounds"][1]["verdict"] == "kept"
+    assert len(rows(document)) == 1
+
+
+def test_a_disturbed_window_is_one_of_the_looks_and_is_not_repeated_beside_them(
+    scenario: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    original = ScriptedLab.window
+
+    def window(self: ScriptedLab, *arguments: Any, **rest: Any) -> Any:
+        if rest["log"].name.startswith(GATE):
+            asked.append(rest["again"])
+        return original(self, *arguments, **rest)
+
+    monkeypatch.setattr(ScriptedLab, "window", window)
+    scenario({"c0": Behaviour(10), "c1": Behaviour(20)}, ONE).run()
+    assert asked == [False]
 
 
 @pytest.mark.parametrize(

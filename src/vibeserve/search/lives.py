@@ -35,18 +35,17 @@ def outlasts(run: Run, number: int, candidate: str, value: float) -> str:
         up(run, candidate)
         server = run.servers.get(candidate, run.candidate(candidate).commit)
         others, window_s = run.servers.running(besides=candidate), run.stretched_s(run.plan.screen_s)
-        problem, ok, share = "", False, None
+        problem, share = "", None
         for look in range(LOOKS):
             load = Load(number, GATE, look, run.seed_of(GATE, number, look), window_s)
             log = run.log(candidate, f"restart-{look}.json")
             window = run.lab.window(server, others, seed=load.seed, window_s=window_s, log=log, again=False)
             step.add(measurement(run, load, candidate, window))
             problem, share = _problem(run, window, value)
-            ok = not problem
-            if ok:
+            if not problem:
                 break
         detail = problem or f"started again after {server.ready_s:.1f} s, it has {share:.3g}× of the value of its pairs"
-        step.add(GateRow(number, candidate, GATE, ok, detail, {"ready_s": server.ready_s, "share": share}))
+        step.add(GateRow(number, candidate, GATE, not problem, detail, {"ready_s": server.ready_s, "share": share}))
         step.event(GATE, f"round {number}: {detail}")
         return problem
 
