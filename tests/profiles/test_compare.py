@@ -110,3 +110,11 @@ def test_only_what_a_kernel_can_be_is_read(tmp_path):
         for number, path in enumerate(named)
     ]
     assert sources.found(Profile("hostile", {"Instruction": made.instructions(rows)})) == {}
+
+
+def test_a_simulated_profile_takes_a_note_into_the_tracking_table(tmp_path, cli):
+    path = tmp_path / "kernel.py"
+    path.write_text(KERNEL)
+    where = [f"{path}:halve", "--input", "x=128x512:float32", "--target", "trn2", "--timing", "--data-path", tmp_path]
+    assert cli("nki", "simulate", *where, "--profile", "first", "--note", "one tile")[0] == 0
+    assert "one tile" in cli("profile", "summary", "first", "first", "--data-path", tmp_path)[1]

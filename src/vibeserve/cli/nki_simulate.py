@@ -21,6 +21,7 @@ def simulate(
     lnc: Annotated[int | None, typer.Option(help="Cores of the launch: 1 or 2.")] = None,
     timing: Annotated[bool, typer.Option("--timing", help="Time it on the device's model.")] = False,
     profile: Annotated[str | None, typer.Option(help="Save a profile under this name.")] = None,
+    changed: Annotated[str, typer.Option("--note", help="With --profile: what changed, for the tracking table.")] = "",
     data_path: DataPath = None,
     schedule: Annotated[
         str, typer.Option(help="program: each engine in program order; list: independent instructions may pass.")
@@ -48,7 +49,7 @@ def simulate(
     if timing or profile:
         model = {
             "mode": schedule, "shape_only": shape_only, "override": timing_params, "data_path": data_path,
-            "sensitivity": sensitivity, "allow_spill": allow_spill,
+            "sensitivity": sensitivity, "allow_spill": allow_spill, "note": changed,
         }  # fmt: skip
     try:
         report = simulate_case(

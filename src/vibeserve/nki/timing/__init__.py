@@ -55,18 +55,19 @@ def simulate_timed(
     lnc: int | None = None,
     profile: str | None = None,
     data_path: Path | None = None,
+    note: str = "",
     sensitivity: bool = False,
     **options: Any,
 ) -> tuple[dict[str, Any], Any]:
     """Run a kernel by keyword arguments: (the figures of `nki simulate --timing`, its result).
 
-    `profile` names the profile to save; `sensitivity` adds what each unsure constant changes.
+    `profile` names the profile to save, `note` says what changed; `sensitivity` adds what each unsure constant changes.
     """
     result, run = timed(kernel, (), arguments, target=target, lnc=lnc, **options)
     found = document(run)
     found["profile"] = profile
     if profile is not None:
-        found["profile_path"] = str(save_profile(run, profile, data_path))
+        found["profile_path"] = str(save_profile(run, profile, data_path, note))
     if sensitivity:
         from vibeserve.nki.timing.sensitivity import sensitivities
 
