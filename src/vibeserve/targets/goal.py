@@ -167,7 +167,7 @@ def _concurrency(text: str) -> int | None:
     )  # fmt: skip
     if hit is not None:
         return int(_number(hit.group(1)))
-    alone = r"\b(single|one)[- ](user|stream|request|client|session|dev(?:eloper)?|person|customer|caller)\b|\bone at a time\b|\bsequential(ly)?\b|\binteractive, alone\b"
+    alone = r"\b(single|one)[- ](user|stream|request|client|session|dev(?:eloper)?|person|customer|caller)\b|\bone[- ]at[- ]a[- ]time\b|\bsequential(ly)?\b|\binteractive, alone\b"
     return 1 if re.search(alone, text, re.I) else None
 
 
@@ -229,6 +229,7 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
             rf"{_NUMBER}[- ](?:token )?(?:long )?context",
             rf"{_NUMBER}\s*tokens?\s*(?:per|for each|in each|for every) (?:document|doc|text|passage|prompt|page|file|chunk|sentence)\b",
             rf"{_NUMBER}\s*tokens? in\b",
+            rf"{_NUMBER}\s*in\b(?=\s*(?:[,;.]|$))",
             rf"(?:chunk|text|document|passage|page|file)s? (?:size|length)s?\s*(?:of|=|:|is)?\s*{_NUMBER}",
             rf"\bat {_NUMBER}\s*tokens?\b(?!\s*(?:/|per|a ))",
             rf"\b(?!{_NO_PROMPT})[a-z]+s (?:of |with |\()(?:up to )?{_NUMBER}[- ]?tokens?",
@@ -237,6 +238,8 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
         ],
         text,
     )  # fmt: skip
+    if prompt and out and prompt.start(1) == out.start(1):  # "chats of 200-token answers" names one length
+        prompt = None
     return (int(_number(prompt.group(1))) if prompt else None), (int(_number(out.group(1))) if out else None)
 
 
