@@ -68,7 +68,7 @@ class PrefixStore:
         if not blocks:
             return
         data = self._backend.read_blocks(blocks)
-        arrays = {
+        arrays: dict[str, np.ndarray] = {
             "data": data,
             "tokens": np.array(tokens, dtype=np.int32),
             "parents": np.array(parents, dtype=np.int32),
