@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,6 +78,29 @@ def test_one_bad_moment_is_no_verdict(scenario: Any, value: float, verdict: str)
     document = run.go_on(die=bad_moment)
     assert document["rounds"][1]["verdict"] == verdict
     assert [row["value"] for row in rows(document)] == [value, 20.0]
+
+
+@pytest.mark.parametrize(("disturbed", "verdict", "ok", "looks"), [(4, "kept", None, 4), (2, "not-better", False, 4)])
+def test_a_disturbed_window_rejects_nothing(
+    scenario: Any, monkeypatch: pytest.MonkeyPatch, disturbed: int, verdict: str, ok: bool | None, looks: int
+) -> None:
+    plain = ScriptedLab.window
+    seen = 0
+
+    def noisy(lab: ScriptedLab, server: Any, others: Any, **how: Any) -> Any:
+        nonlocal seen
+        window = plain(lab, server, others, **how)
+        seen += how["log"].name.startswith("restart")
+        if not how["log"].name.startswith("restart") or seen > disturbed:
+            return window
+        return replace(window, noisy="other processes used 1.30 cores")
+
+    monkeypatch.setattr(ScriptedLab, "window", noisy)
+    document = scenario({"c0": Behaviour(10), "c1": Behaviour(20, next_lives=0.5)}, ONE).run()
+    assert document["rounds"][1]["verdict"] == verdict
+    assert gate(document)["ok"] is ok
+    assert len(rows(document)) == looks
+    assert ("not run: every window after the restart was disturbed" in gate(document)["detail"]) == (ok is None)
 
 
 def test_requests_that_fail_in_the_new_life(scenario: Any) -> None:

@@ -326,8 +326,8 @@ def _measure(course: _Course, other: RunningServer, server: RunningServer, pairs
 
 def _lost(course: _Course, server: RunningServer, other: RunningServer, comparison: Comparison, window_s: float) -> str:
     """Measure a winner's new life: why its gain is none there; empty where it stays. Raises RunError."""
-    before, share = statistics.median(comparison.values_b), 0.0
-    for look in range(LOOKS):
+    before, share, quiet = statistics.median(comparison.values_b), 0.0, 0
+    for look in range(2 * LOOKS):
         result, _ = measure_window(
             course.bundle,
             course.model_dir,
@@ -344,6 +344,12 @@ def _lost(course: _Course, server: RunningServer, other: RunningServer, comparis
         if not lost(result.value, before, course.bundle.metric.direction):
             course.note(GATE, True, f"started again, it has {share:.3g}× of the value of its pairs")
             return ""
+        quiet += not result.noisy  # what other work disturbed rejects nothing
+        if quiet == LOOKS:
+            break
+    if not quiet:
+        course.note(GATE, None, f"every window after the restart was disturbed: {'; '.join(result.noisy)}")
+        return ""
     reason = f"its gain does not outlast a restart: {share:.2g}× of the value of its pairs"
     course.note(GATE, False, reason)
     return reason
