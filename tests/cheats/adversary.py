@@ -5,6 +5,7 @@ How many of these the probes of then caught stands in docs/decisions/judge-probe
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -89,6 +90,7 @@ class AnswersInSharedMemory(_OfAnotherLife):
     def segment(cls) -> Any:
         try:
             memory = SharedMemory(f"zoo-{os.getpid()}", create=True, size=cls.size)
+            atexit.register(memory.unlink)
         except FileExistsError:
             memory = SharedMemory(f"zoo-{os.getpid()}")
         try:
