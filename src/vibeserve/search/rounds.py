@@ -95,10 +95,9 @@ def _spent(run: Run, number: int) -> Stop | None:
         left_s = plan.budget_s - run.journal.elapsed_s
         # The first round is always tried: a budget that buys none would be no search at all.
         if number > 1 and left_s < needed_s:
-            return Stop(
-                "budget",
-                f"{left_s:.0f} s are left; a round and the final comparison are expected to take {needed_s:.0f} s",
-            )
+            left = f"{left_s:.0f} s are" if left_s > 0 else "nothing is"
+            expected = f"a round and the final comparison are expected to take {needed_s:.0f} s"
+            return Stop("budget", f"{left} left of the budget; {expected}")
     return None
 
 
