@@ -161,13 +161,13 @@ def test_a_program_that_the_sandbox_hides_is_explained(evaluate, fake, tmp_path)
     ("left_s", "pairs", "window_s", "spent"),
     [
         (1000, None, None, (8, 15.0)),
-        (200, None, None, (8, 9.5)),
-        (112, None, None, (8, 4.0)),
-        (100, None, None, (5, 7.0)),
+        (200, None, None, (8, 6.8)),
+        (112, None, None, (5, 5.2)),
+        (100, None, None, (5, 4.1)),
         (-50, None, None, (5, 4.0)),
-        (200, 12, None, (12, 5.3)),
+        (300, 12, None, (12, 7.0)),
         (200, None, 15.0, (5, 15.0)),
-        (300, None, 15.0, (8, 15.0)),
+        (340, None, 15.0, (8, 15.0)),
         (0, 6, 0.4, (6, 0.4)),
     ],
 )

@@ -33,11 +33,13 @@ from vibeserve.measure import (
 )
 from vibeserve.measure.sandbox import Sandbox, choose
 from vibeserve.search.lives import GATE, LOOKS, lost
-from vibeserve.search.plan import SHORTEST_WINDOW_S, WINDOW_OVERHEAD_S
+from vibeserve.search.plan import SHORTEST_WINDOW_S
 from vibeserve.search.verdict import improvement
 from vibeserve.targets import Bundle
 
 BUDGET_S = 300.0
+#: What a window costs beside itself, where the other server is the slow reference, which has to finish first.
+OVERHEAD_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -200,13 +202,13 @@ def spend(left_s: float, pairs: int | None = None, window_s: float | None = None
     if window_s is None:
 
         def bought(count: int) -> float:
-            return left_s / (2 * count) - WINDOW_OVERHEAD_S
+            return left_s / (2 * count + 1) - OVERHEAD_S  # one more: a winner's new life
 
         if pairs is None:
             pairs = DEFAULT_PAIRS if bought(DEFAULT_PAIRS) >= SHORTEST_WINDOW_S else MIN_PAIRS
         return pairs, round(min(DEFAULT_WINDOW_S, max(SHORTEST_WINDOW_S, bought(pairs))), 1)
     if pairs is None:
-        enough = 2 * DEFAULT_PAIRS * (window_s + WINDOW_OVERHEAD_S) <= left_s
+        enough = (2 * DEFAULT_PAIRS + 1) * (window_s + OVERHEAD_S) <= left_s
         pairs = DEFAULT_PAIRS if enough else MIN_PAIRS
     return pairs, window_s
 
@@ -296,7 +298,7 @@ def _other(course: _Course, directory: Path, name: str = "against") -> RunningSe
 
 
 def _measure(course: _Course, other: RunningServer, server: RunningServer, pairs: int, window_s: float) -> Comparison:
-    expected_s = 2 * pairs * (window_s + WINDOW_OVERHEAD_S)
+    expected_s = 2 * pairs * (window_s + OVERHEAD_S)
     course.told(
         f"measuring {pairs} pairs of {window_s:g} s windows: about {expected_s:.0f} s, more where others disturb …"
     )
