@@ -114,11 +114,19 @@ def test_families() -> None:
 
 
 def test_techniques_set_what_the_engine_knows() -> None:
+    from vibeserve.engine.http.settings import http_settings_from
     from vibeserve.engine.settings import Settings, settings_from
+    from vibeserve.engine.transformers_core import transformers_settings_from
 
+    tables = {"http": http_settings_from, "transformers": transformers_settings_from}
     for technique in techniques():
         assert settings_from(dict(technique.changes.settings))
         known = set(Settings().to_dict())
         assert set(technique.changes.computed) <= known
-        assert {knob.setting for knob in technique.knobs} <= known
+        for knob in technique.knobs:
+            table, _, name = knob.setting.rpartition(".")
+            if not table:
+                assert name in known
+            for value in knob.choices if table else ():
+                assert tables[table]({name: value})
         closure(technique.changes.parts)
