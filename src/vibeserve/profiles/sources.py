@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 
 from vibeserve.base.files import DiskFiles, read_json, write_json
@@ -22,11 +24,12 @@ def found(profile: Profile) -> dict[str, str]:
         return {}
     with profile.connect(["Instruction"]) as db:
         rows = db.execute(
-            r"""SELECT regexp_replace(bir_debug_info_source_location, ':\d+$', '') AS file, count(*) FROM Instruction
+            """SELECT bir_debug_info_source_location, count(*) FROM Instruction
             WHERE coalesce(bir_debug_info_source_location, '') <> '' GROUP BY 1 ORDER BY 2 DESC, 1"""
         ).fetchall()
+    named = dict.fromkeys(re.sub(r":\d+$", "", location) for location, _ in rows)
     out: dict[str, str] = {}
-    for (name, _), _place in zip(rows, range(_MOST_FILES), strict=False):
+    for name in islice(named, _MOST_FILES):
         path = Path(name)
         with contextlib.suppress(OSError, ValueError):
             if path.suffix == _SUFFIX and path.is_file() and path.stat().st_size <= _MOST_BYTES:
