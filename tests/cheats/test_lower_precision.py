@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -29,10 +30,14 @@ class Computes(Honest):
     model: Model
 
     def tokens(self, ask: Ask) -> Tokens:
-        return self.model.tokens(ask.prompt, ask.count)
+        for token in self.model.tokens(ask.prompt, ask.count):
+            time.sleep(self.step_s)
+            yield token
 
     def sampled(self, ask: Ask) -> Tokens:
-        return self.model.sampled(ask.prompt, ask.count, ask.body["temperature"], ask.body.get("seed"))
+        for token in self.model.sampled(ask.prompt, ask.count, ask.body["temperature"], ask.body.get("seed")):
+            time.sleep(self.step_s)
+            yield token
 
 
 #: Shares of tokens, teacher-forced: 99 %, 100 %, 97 %, 97 %.

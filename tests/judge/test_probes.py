@@ -165,6 +165,12 @@ def test_a_few_answers_with_a_gap_clear_nobody_and_a_few_without_accuse_nobody(h
     assert streaming.look(session).ok is ok  # type: ignore[arg-type]
 
 
+def test_an_answer_that_is_over_at_once_tells_nothing() -> None:
+    quick = Answer(("a",), 24, text="ab", arrivals=((0.0097, "a", 12), (0.0098, "b", 12)), total_s=0.01)
+    session = SimpleNamespace(cold=[quick], warm=[quick], exact=True, whole=Answer(("a",), 24, text="ab"))
+    assert streaming.look(session).ok is None  # type: ignore[arg-type]
+
+
 def test_nothing_that_answers_is_found_out_too(serve: Serve) -> None:
     results = judged("http://127.0.0.1:9")
     assert results["answers"].ok is False

@@ -38,9 +38,36 @@ def test_there_are_fifty_and_the_specification_names_no_other(spec_dir: Path) ->
     assert len(NOTES) == 50
 
 
+FOLLOW_UPS = knowledge.follow_ups()
+
+
+@pytest.mark.parametrize("path", FOLLOW_UPS, ids=lambda path: path.stem)
+def test_follow_ups_and_their_topics_name_one_another(path: Path) -> None:
+    topic = FOLLOW_UPS[path]
+    text = path.read_text(encoding="utf-8")
+    assert topic in NOTES
+    assert f"Follow-up of [{topic.stem}]({topic.name}). Read it when: " in text
+    assert f"[{path.stem}]({path.name})" in topic.read_text(encoding="utf-8")
+    headings = re.findall(r"^## (.*)$", text, re.M)
+    assert headings[1:] == ["Numbers that matter", "Pitfalls", "How to verify", "Sources"]
+    assert all(section.strip() for section in re.split(r"^## .*$", text, flags=re.M))
+    assert len(text) > len(topic.read_text(encoding="utf-8"))
+
+
+def test_there_are_follow_ups() -> None:
+    assert len(FOLLOW_UPS) >= 10
+
+
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
+        ("stream freezes in the middle, preempted", "paged-attention-preemption"),
+        ("how many tokens fit in the kv cache", "paged-attention-sizing"),
+        ("expected speedup from draft acceptance rate", "speculative-decoding-acceptance"),
+        ("prefix cache hit rate is zero", "radix-prefix-caching-hashing"),
+        ("sglang retract requests", "sglang-tuning"),
+        ("fp8 kv cache", "quantization-schemes-kv-cache"),
+        ("online softmax rescale", "flashattention-algorithm"),
         ("continuous batching", "continuous-batching"),
         ("reuse the kv cache of a shared system prompt", "radix-prefix-caching"),
         ("long prompt stalls decoding", "chunked-prefill"),

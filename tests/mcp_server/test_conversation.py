@@ -213,6 +213,28 @@ def test_a_simulation_that_is_given_up_ends(workspace: Path) -> None:
     assert not read(again)[0]
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="not run: no /proc")
+@pytest.mark.parametrize("name", ["investigate", "profile_bounds"])
+def test_an_analysis_that_is_given_up_ends(workspace: Path, name: str) -> None:
+    async def talk(client: Any) -> Any:
+        seen: list[int] = []
+        async with anyio.create_task_group() as group:
+            group.start_soon(client.call_tool, name, {"name": "mine"})
+            while not seen:
+                await anyio.sleep(0.01)
+                seen = workers()
+            group.cancel_scope.cancel()
+        for _ in range(200):
+            if not workers():
+                break
+            await anyio.sleep(0.05)
+        return seen, workers()
+
+    during, after = converse(workspace, talk)
+    assert len(during) == 1
+    assert after == []
+
+
 def test_a_lint_that_is_given_up_ends(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from vibeserve.nki import lint as linting
 

@@ -23,6 +23,7 @@ SECTIONS = {
     "neuron-nki-writing",
 }
 NAMED = re.compile(r"(?:references|scripts|examples)/[\w./-]+\.(?:md|py)")
+MENTIONED = re.compile(r"(?<![\w/$-])(?:docs|examples/(?:kernels|roofline)|skills)/[\w./-]+\.(?:md|py|toml)\b")
 # Named in passing, as examples of what others hold.
 ELSEWHERE = ("references/programming/", "references/models/", "examples/model-serving/", "references/cuda-graph")
 
@@ -39,6 +40,30 @@ def test_links_resolve(installed: Path) -> None:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
             if "://" not in target and page.parent.parent.name in SECTIONS | {page.parent.parent.name}:
                 assert (page.parent / target).exists() or "references/schema" in str(page), f"{page}: {target}"
+
+
+def test_files_that_an_installed_skill_names_are_installed(
+    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a home of its own: each file that a skill's page names lies beside it. The project's own pages among them (docs/) speak
+    of the project's folders, and are left out."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    code, _, err = cli("skills", "install", "--agent", "claude")
+    assert code == 0, err
+    skills = tmp_path / ".claude/skills"
+    missing, seen = [], 0
+    for page in sorted(skills.rglob("*.md")):
+        root = skills / page.relative_to(skills).parts[0]
+        if page.parent == root / "docs":
+            continue
+        for name in MENTIONED.findall(page.read_text(encoding="utf-8")):
+            seen += 1
+            if not any((folder / name).exists() for folder in (page.parent, root, skills.parent)):
+                missing.append(f"{page.relative_to(skills)}: {name}")
+    assert seen > 10
+    assert missing == []
+    assert (skills / "roofline/docs/roofline.md").is_file()
 
 
 def test_installing_twice_changes_nothing_and_an_edit_is_kept(installed: Path) -> None:

@@ -1,6 +1,6 @@
 """A flash attention whose result is wrong, and the search for the stage that makes it wrong.
 
-python bisect_stages.py        prints the comparisons, the first wrong stage, and the error before and after the repair
+vibeserve nki run bisect_stages.py        prints the comparisons, the first wrong stage, and the error before and after the repair
 """
 
 import nki

@@ -11,7 +11,7 @@ _PACKAGE = Path(vibeserve.__file__).parent
 
 
 def packaged(kind: str) -> Path:
-    """The directory of packaged `examples` or `skills`: inside the wheel, or the checkout that this runs from."""
+    """The directory of packaged `examples`, `skills` or `docs`: inside the wheel, or the checkout that this runs from."""
     inside = _PACKAGE / "_data" / kind
     return inside if inside.is_dir() else _PACKAGE.parents[1] / kind
 

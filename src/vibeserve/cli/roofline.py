@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from vibeserve.cli.output import JsonFlag, note, print_json
+
+
+def _packaged() -> str:
+    """The packaged operations with their sizes, one a line, for the help."""
+    from vibeserve.roofline.loader import packaged_operations
+
+    rows = [
+        f"  {name}: {', '.join(f'{size}={value}' for size, value in sizes.items())}"
+        for name, (_, sizes) in packaged_operations().items()
+    ]
+    return "\n".join(["\b", "Packaged operations and their sizes (--set changes one):", *rows])
 
 
 def roofline(
@@ -63,3 +75,6 @@ def roofline(
         room.show(analysis)
         if document is not None:
             room.show_closed_forms(document)
+
+
+roofline.__doc__ = f"{inspect.cleandoc(roofline.__doc__ or '')}\n\n{_packaged()}"

@@ -24,7 +24,7 @@ from vibeserve.knowledge.catalogue import (
 )
 from vibeserve.knowledge.explain import Match, explain
 from vibeserve.knowledge.index import Found, Index
-from vibeserve.knowledge.pages import Page, built_in, guides, markdown_pages, serving_notes
+from vibeserve.knowledge.pages import Page, built_in, follow_ups, guides, markdown_pages, serving_notes
 from vibeserve.knowledge.symbols import Symbol, find_symbol, symbols
 from vibeserve.knowledge.tables import Table, all_tables
 
@@ -52,6 +52,7 @@ __all__ = [
     "find_flag",
     "find_symbol",
     "flags",
+    "follow_ups",
     "guides",
     "latest_workdir",
     "markdown_pages",

@@ -179,6 +179,19 @@ def asked(name: str) -> str:
     return _asked().get(name, "")
 
 
+def call_name(name: str) -> str:
+    """What the last part of a dotted name has in common over libraries: `nn.LayerNorm`, `layer_norm_` and `jax.nn.layer_norm(x)`
+    are all 'layernorm', `Conv2d` and `conv1d` 'conv'."""
+    last = re.sub(r"\(.*", "", name).strip().rpartition(".")[2]
+    return re.sub(r"[123]d$", "", last.lower().replace("_", ""))
+
+
+@cache
+def calls() -> dict[str, tuple[str, ...]]:
+    """The calls of PyTorch, NumPy and JAX that lead to a page beside its own names: `call_name` of each."""
+    return {page: tuple(call_name(name) for name in names) for page, names in load("names.yaml").items()}
+
+
 @cache
 def tasks() -> tuple[Task, ...]:
     """Every task."""

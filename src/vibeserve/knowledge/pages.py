@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,12 +43,28 @@ def built_in() -> Iterator[Page]:
     yield from _versions()
     yield from (_table(table) for table in tables.all_tables())
     yield from (_written(path, "guide") for path in guides())
-    yield from (_written(path, "note") for path in serving_notes())
+    yield from (_written(path, "note") for path in (*serving_notes(), *follow_ups()))
 
 
 def serving_notes() -> list[Path]:
-    """The notes on serving systems: knowledge/serving/<group>/<topic>.md."""
+    """The notes on serving systems: knowledge/serving/<group>/<topic>.md, one a topic."""
+    return [path for path in _all_notes() if _topic(path) is None]
+
+
+def follow_ups() -> dict[Path, Path]:
+    """What a long topic goes on with, knowledge/serving/<group>/<topic>-<sub>.md, with the topic's own note."""
+    return {path: topic for path in _all_notes() if (topic := _topic(path)) is not None}
+
+
+def _all_notes() -> list[Path]:
     return sorted((catalogue.DATA.parent / "serving").glob("*/*.md"))
+
+
+def _topic(path: Path) -> Path | None:
+    """The note of which this one is a follow-up: the file beside it whose name begins its own."""
+    words = path.stem.split("-")
+    above = [path.with_name(f"{'-'.join(words[:end])}.md") for end in range(len(words) - 1, 0, -1)]
+    return next((candidate for candidate in above if candidate.is_file()), None)
 
 
 _FOLDERS = {"note": ("serving", "serving"), "guide": ("guides", "guide")}
@@ -148,9 +165,15 @@ def _task(item: catalogue.Task) -> Page:
         body="\n\n".join(parts),
         source="knowledge/data/tasks.yaml",
         line=item.line,
-        names=(item.id,),
+        names=(item.id, *_calls(f"task/{item.id}")),
         words=f"{item.group} {item.asked}",
     )
+
+
+def _calls(page: str, *names: str) -> tuple[str, ...]:
+    """Names under which a dotted name of another library finds a page: see query.names_in."""
+    own = (catalogue.call_name(name) for name in names if re.fullmatch(r"[\w.]+(\(.*\))?", name) and "." in name)
+    return tuple(dict.fromkeys(f"call:{name}" for name in (*own, *catalogue.calls().get(page, ()))))
 
 
 def _operation(item: catalogue.Operation) -> Page:
@@ -163,7 +186,7 @@ def _operation(item: catalogue.Operation) -> Page:
         body=f"{known} on the {item.engine} engine, for tiles in SBUF:\n\n```python\n{item.code.rstrip()}\n```\n\n{item.note}",
         source="knowledge/data/operations.yaml",
         line=item.line,
-        names=(item.id, *item.torch, *item.numpy),
+        names=(item.id, *item.torch, *item.numpy, *_calls(f"operation/{item.id}", *item.torch, *item.numpy)),
         words=f"how to compute {' '.join(name.rpartition('.')[2] for name in (*item.torch, *item.numpy))} {catalogue.asked(f'operation/{item.id}')}",
     )
 

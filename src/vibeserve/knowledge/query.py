@@ -132,7 +132,11 @@ _NAME = re.compile(
 )
 
 
-_EXACT, _LAST_WORD, _NUMBERED = 1000.0, 8.0, 14.0
+_EXACT, _CALL, _LAST_WORD, _NUMBERED = 1000.0, 500.0, 8.0, 14.0
+# A call of another library: torch.x, nn.functional.x, F.x, Tensor.x, np.x, jnp.x, jax.lax.x, scipy.x.
+_ELSEWHERE = re.compile(
+    r"\b(?:torch|Tensor|nn|F|np|numpy|jnp|jax|lax|scipy|tf|tensorflow|aten)(?:\.[A-Za-z_]\w*)+", re.I
+)
 # Words of either half of the documentation: kernels, and serving systems. A question with words of one alone is about that one.
 _OF_KERNELS = re.compile(
     r"\b(kernels?|nki|nisa|nl|trn\d?|trainium\d?|inf2|neuron\w*|tiles?|sbuf|psum|partitions?|dma\w*|nc_\w+|compiler?|compile|ntff|neff|engines?)\b"
@@ -151,6 +155,8 @@ def names_in(text: str) -> dict[str, float]:
         if "." in name:
             found.setdefault(name.rpartition(".")[2], _LAST_WORD)
     names = {name.strip("`'\"?.,:()"): weight for name, weight in found.items()}
+    called = [*_ELSEWHERE.findall(text), *([text] if re.fullmatch(r"\s*[A-Za-z_]\w*\s*", text) else [])]
+    names |= {f"call:{catalogue.call_name(name)}": _CALL for name in called}
     names |= {f"NKI {version}": _NUMBERED for version in _VERSION.findall(text)}
     return names | {f"status {number}": _EXACT for number in _STATUS.findall(text)}
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from vibeserve import knowledge
+from vibeserve.base.paths import packaged
 from vibeserve.knowledge import catalogue
 
 _LIBRARY = {
@@ -29,6 +31,24 @@ def generated(skill: str) -> dict[str, bytes]:
     """The made files of a skill by their path in it; none for a skill that has none."""
     maker = _MAKERS.get(skill)
     return {path: text.encode() for path, text in maker()} if maker is not None else {}
+
+
+_NAMED = re.compile(r"(?<![\w/])(?:docs/[\w-]+\.md|examples/(?:kernels|roofline)/[\w/-]+\.(?:py|toml))\b")
+_LINK = re.compile(r"!?\[([^\]]*)\]\((?!https?:)[^)]*\)")
+
+
+def named_files(pages: Iterable[bytes]) -> dict[str, bytes]:
+    """The pages of the project's documentation and the examples that a skill's pages name, by their path in it. Links of such a
+    page to other pages become plain text: only what a skill itself names goes with it."""
+    wanted = {name for page in pages for name in _NAMED.findall(page.decode("utf-8", errors="replace"))}
+    found = {}
+    for name in sorted(wanted):
+        kind, _, rest = name.partition("/")
+        path = packaged(kind) / rest
+        if path.is_file():
+            text = path.read_text(encoding="utf-8")
+            found[name] = (_LINK.sub(r"\1", text) if kind == "docs" else text).encode()
+    return found
 
 
 def _debugging() -> Iterator[tuple[str, str]]:
@@ -212,7 +232,7 @@ def _signature(node: object) -> str:
 
 
 def _serving() -> Iterator[tuple[str, str]]:
-    for path in sorted(knowledge.serving_notes()):
+    for path in sorted((*knowledge.serving_notes(), *knowledge.follow_ups())):
         yield f"references/{path.parent.name}/{path.name}", path.read_text(encoding="utf-8")
 
 

@@ -1,7 +1,8 @@
 """The MCP server: tools and resources on the official SDK, over stdio or loopback HTTP.
 
 Every tool runs in a worker thread, so that the server stays responsive: lookups have threads of their own, which long work
-cannot fill. A kernel is simulated in a process of its own, which ends when the call is given up. What goes wrong is one clean error, never a traceback. Nothing but the protocol is written to stdout: over stdio
+cannot fill. A kernel is simulated, and a profile investigated, in a process of
+its own, which ends when the call is given up. What goes wrong is one clean error, never a traceback. Nothing but the protocol is written to stdout: over stdio
 the SDK keeps it for itself, and what a kernel prints goes to stderr.
 """
 
@@ -48,8 +49,9 @@ def build(workspace: Path) -> MCPServer[Any]:
     lookup = partial(_call, anyio.CapacityLimiter(_LOOKUPS))
     work = partial(_call, anyio.CapacityLimiter(_LONG))
     _knowledge_tools(server, lookup)
-    _kernel_tools(server, work, held)
-    _profile_tools(server, work)
+    processes = anyio.CapacityLimiter(_LONG)
+    _kernel_tools(server, work, held, processes)
+    _profile_tools(server, work, held, processes)
     _bundle_tools(server, work, held)
     _resources(server, held)
     return server
@@ -127,9 +129,9 @@ def _knowledge_tools(server: MCPServer[Any], call: Callable[..., Any]) -> None:
         return found
 
 
-def _kernel_tools(server: MCPServer[Any], call: Callable[..., Any], held: Workspace) -> None:
-    processes = anyio.CapacityLimiter(_LONG)
-
+def _kernel_tools(
+    server: MCPServer[Any], call: Callable[..., Any], held: Workspace, processes: anyio.CapacityLimiter
+) -> None:
     @server.tool(
         description="Lint kernel files: what the language version refuses, what is slow. Use it after every edit of a kernel."
     )
@@ -175,7 +177,9 @@ def _kernel_tools(server: MCPServer[Any], call: Callable[..., Any], held: Worksp
         return found
 
 
-def _profile_tools(server: MCPServer[Any], call: Callable[..., Any]) -> None:
+def _profile_tools(
+    server: MCPServer[Any], call: Callable[..., Any], held: Workspace, processes: anyio.CapacityLimiter
+) -> None:
     @server.tool(
         description="One SELECT (DuckDB) over a profile's own tables. Use it for details after profile_bounds and investigate."
     )
@@ -191,13 +195,12 @@ def _profile_tools(server: MCPServer[Any], call: Callable[..., Any]) -> None:
         description="How fast the profiled kernel could have been, the gaps and the bottleneck. Start here when a kernel is slow."
     )
     async def profile_bounds(name: ProfileName) -> dict[str, Any]:
-        found: dict[str, Any] = await call(tools.profile_bounds, name)
-        return found
+        return await _apart(processes, held, "profile_bounds", {"name": name})
 
     @server.tool(description="Find what costs time in a profile, down to the source line. Use it after profile_bounds.")
     async def investigate(context: Context, name: ProfileName, cursor: Cursor = 0) -> dict[str, Any]:
         await context.report_progress(0, 1, "investigating")
-        found: dict[str, Any] = await call(tools.investigate, name, cursor)
+        found = await _apart(processes, held, "investigate", {"name": name, "cursor": cursor})
         await context.report_progress(1, 1, "done")
         return found
 

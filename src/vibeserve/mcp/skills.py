@@ -78,7 +78,7 @@ def install(
 ) -> dict[str, Any]:
     """Copy skills into `folder`; files that the user has changed since are kept and named. Returns what was done."""
     files = files or DiskFiles()
-    from vibeserve.mcp.references import generated
+    from vibeserve.mcp.references import generated, named_files
 
     chosen = _chosen(skills(source), only)
     manifest = _manifest(folder)
@@ -91,6 +91,8 @@ def install(
         }
         contents = {name: origin.read_bytes() for name, origin in wanted.items()}
         for path, data in (generated(skill.name) if source is None else {}).items():
+            contents.setdefault(f"{skill.name}/{path}", data)
+        for path, data in (named_files(contents.values()) if source is None else {}).items():
             contents.setdefault(f"{skill.name}/{path}", data)
         for name, data in contents.items():
             _place(files, folder / name, name, data, manifest, done)

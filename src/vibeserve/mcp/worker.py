@@ -33,9 +33,17 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
     held = Workspace(Path(request["workspace"]))
     try:
-        if request["tool"] != "simulate":
-            raise ValueError(f"no tool {request['tool']} runs here")
-        return {"result": plain(tools.simulate(held, **request["arguments"]))}
+        arguments = request["arguments"]
+        match request["tool"]:
+            case "simulate":
+                result = tools.simulate(held, **arguments)
+            case "investigate":
+                result = tools.investigate(**arguments)
+            case "profile_bounds":
+                result = tools.profile_bounds(**arguments)
+            case other:
+                raise ValueError(f"no tool {other} runs here")
+        return {"result": plain(result)}
     except (VibeServeError, *KNOWN) as error:
         return {"error": message_of(error)}
 

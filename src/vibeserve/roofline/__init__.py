@@ -22,7 +22,7 @@ from vibeserve.roofline.bounds import Bounds, Roof, roof
 from vibeserve.roofline.counting import Count, Numbers, count
 from vibeserve.roofline.crossings import Crossing
 from vibeserve.roofline.expr import Expr
-from vibeserve.roofline.loader import build, load
+from vibeserve.roofline.loader import build, load, packaged_operations
 from vibeserve.roofline.operation import Dim, Operation, Stage, Tensor, Traffic, Variant
 from vibeserve.roofline.poly import Number
 from vibeserve.roofline.steps import Step
@@ -164,6 +164,7 @@ __all__ = [
     "load",
     "markdown",
     "operation",
+    "packaged_operations",
     "parse_changes",
     "parse_rate",
     "roof",

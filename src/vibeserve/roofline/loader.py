@@ -39,6 +39,19 @@ def find(op: str) -> Path:
     raise InputError(f"unknown operation {op!r}", hint="give a .toml file, or one of: " + ", ".join(known))
 
 
+def packaged_operations() -> dict[str, tuple[str, dict[str, int | float | str]]]:
+    """Each packaged operation: its title, and its sizes as the file gives them (a formula is text)."""
+    found = {}
+    for path in sorted((packaged("examples") / "roofline").glob("*.toml")):
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        sizes = {
+            name: entry.get("size", "") if isinstance(entry, dict) else entry
+            for name, entry in document.get("dims", {}).items()
+        }
+        found[path.stem] = (str(document.get("title", path.stem)), sizes)
+    return found
+
+
 def load(op: str | Path) -> Operation:
     """Read an operation from a TOML file or a packaged name.
 
