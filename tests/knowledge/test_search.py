@@ -16,6 +16,7 @@ from vibeserve.knowledge.pages import Page, markdown_pages
 QUESTIONS = tomllib.loads((Path(__file__).parent / "questions.toml").read_text(encoding="utf-8"))["question"]
 MORE = tomllib.loads((Path(__file__).parent / "more_questions.toml").read_text(encoding="utf-8"))["question"]
 FORUM = tomllib.loads((Path(__file__).parent / "forum_questions.toml").read_text(encoding="utf-8"))["question"]
+FRESH = tomllib.loads((Path(__file__).parent / "fresh_questions.toml").read_text(encoding="utf-8"))["question"]
 NEEDED = 0.85  # of each list of questions, among the first three results
 
 
@@ -29,7 +30,9 @@ def index(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("questions", "least"), [(QUESTIONS, 40), (MORE, 120), (FORUM, 80)], ids=["users", "more", "forum"]
+    ("questions", "least"),
+    [(QUESTIONS, 40), (MORE, 120), (FORUM, 80), (FRESH, 60)],
+    ids=["users", "more", "forum", "fresh"],
 )
 def test_most_questions_are_answered_among_the_first_three(index, questions, least):
     assert len(questions) >= least
@@ -43,16 +46,30 @@ def test_most_questions_are_answered_among_the_first_three(index, questions, lea
 
 def test_questions_name_pages_that_there_are(index):
     pages = [page for _, page, _ in index.contents()]
-    for question in [*QUESTIONS, *MORE, *FORUM]:
+    for question in [*QUESTIONS, *MORE, *FORUM, *FRESH]:
         assert any(page.startswith(tuple(question["pages"])) for page in pages), question["ask"]
 
 
-def test_everyday_words_belong_to_something():
+def test_everyday_words_belong_to_something(index):
     from vibeserve.knowledge import catalogue
 
-    known = {*knowledge.errors(), *knowledge.flags(), *knowledge.symbols(), *(task.id for task in knowledge.tasks())}
-    known |= {f"operation/{item.id}" for item in catalogue.operations()}
+    pages = {page for _, page, _ in index.contents()}
+    known = pages | {
+        page.partition("/")[2] for page in pages if page.startswith(("error", "flag", "symbol", "task", "message"))
+    }
     assert set(catalogue.load("asked.yaml")) <= known
+
+
+def test_words_of_the_field_are_explained_and_lead_on(index):
+    from vibeserve.knowledge import catalogue
+
+    pages = {page for _, page, _ in index.contents()}
+    terms = catalogue.load("terms.yaml")
+    assert len(terms) >= 30
+    for entry in terms:
+        assert set(entry["read"]) <= pages, entry["id"]
+    found = [item.id for item in index.search("what is the difference between nl and nisa", 3)]
+    assert found[0] == "term/nl-and-nisa"
 
 
 def test_spellings_of_both_sides_of_the_ocean(index):

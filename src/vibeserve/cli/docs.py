@@ -30,7 +30,7 @@ def task(
     as_json: JsonFlag = False,
 ) -> None:
     """What to use for a task."""
-    _search(" ".join(words), limit, ("task", "operation", "note", "guide", "table"), as_json)
+    _search(" ".join(words), limit, ("task", "operation", "note", "guide", "table", "term"), as_json)
 
 
 def _search(query: str, limit: int, kinds: tuple[str, ...], as_json: bool) -> None:

@@ -175,7 +175,7 @@ def _asked() -> dict[str, str]:
 
 
 def asked(name: str) -> str:
-    """How people ask for a task, an error, a flag or a symbol, in everyday words; empty where that is not known."""
+    """How people ask for a thing (by its own name) or for a page (by its id), in everyday words; empty where that is not known."""
     return _asked().get(name, "")
 
 

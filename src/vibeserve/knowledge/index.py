@@ -36,7 +36,7 @@ CREATE VIRTUAL TABLE added USING fts5(id UNINDEXED, title, names, words, body, t
 _MOST_PAGES = 3000
 # What a page weighs beside its text: our own pages before a clone's, errors a little less than what to do.
 _KIND_WEIGHT = {
-    "symbol": 1.25,
+    "symbol": 1.1,
     "task": 1.15,
     "operation": 1.15,
     "note": 1.1,
@@ -45,6 +45,7 @@ _KIND_WEIGHT = {
     "document": 0.7,
 }
 _RELATED = 0.4  # what a word of the same meaning counts beside one of the question's own
+_WHOLE = 0.5  # the share of a page's score that depends on how much of the question it holds
 _SUFFIXES = (".md", ".rst", ".txt", ".py", ".ipynb")
 _LARGEST_FILE = 2_000_000
 _EXCERPT_FROM = 50_000  # characters of a page that an excerpt is looked for in
@@ -186,18 +187,18 @@ class Index:
             return [_found(db, page, score, words) for page, score in best[:most]]
 
     def _ranked(self, db: sqlite3.Connection, words: str) -> dict[str, float]:
-        """Pages by their words: BM25 of the question's own, and a little for words that mean the same."""
-        weights = {kind: weight_of(kind, words) for kind in ("note", "")}
-        found: dict[str, float] = {}
-        for expression, share in ((expand(words), 1.0), (related(words), _RELATED)):
-            for page, score in _matches(db, "text", expression):
-                found[page] = found.get(page, 0.0) - score * share
-        kinds = {page: page.partition("/")[0] for page in found}
-        ranked = {
-            page: score * _KIND_WEIGHT.get(kinds[page], 1.0) * weights.get(kinds[page], weights[""])
-            for page, score in found.items()
+        """Pages by their words: BM25 of the question's own, less where a page holds few of them, and a little for words that mean
+        the same."""
+        held = _held(db, words)
+        found = {
+            page: -score * (1.0 - _WHOLE + _WHOLE * held.get(page, 0.0))
+            for page, score in _matches(db, "text", expand(words))
         }
-        return ranked | _added(db, words)
+        for page, score in _matches(db, "text", related(words)):
+            found[page] = found.get(page, 0.0) - score * _RELATED
+        kinds = {page: page.partition("/")[0] for page in found}
+        weights = {kind: _KIND_WEIGHT.get(kind, 1.0) * weight_of(kind, words) for kind in set(kinds.values())}
+        return {page: score * weights[kinds[page]] for page, score in found.items()} | _added(db, words)
 
     def page(self, name: str) -> Page | None:
         """A page by its id or by an exact name."""
@@ -232,6 +233,21 @@ def _matches(db: sqlite3.Connection, table: str, expression: str) -> list[tuple[
         f"SELECT id, bm25({table}, 0, 8.0, 10.0, 4.0, 1.0) FROM {table} WHERE {table} MATCH ? ORDER BY 2 LIMIT 80",
         (expression,),
     ).fetchall()
+
+
+def _held(db: sqlite3.Connection, words: str) -> dict[str, float]:
+    """How much of the question each built-in page holds, 0 to 1: its words, each by how rare it is."""
+    (pages,) = db.execute("SELECT built_in FROM size").fetchone()
+    held, whole = dict[str, float](), 0.0
+    for term in terms(words):
+        found = db.execute("SELECT id FROM text WHERE text MATCH ?", (term,)).fetchall()
+        if not found:
+            continue
+        rarity = math.log(1 + (pages - len(found) + 0.5) / (len(found) + 0.5))
+        whole += rarity
+        for (page,) in found:
+            held[page] = held.get(page, 0.0) + rarity
+    return {page: rarity / whole for page, rarity in held.items()}
 
 
 def _added(db: sqlite3.Connection, words: str) -> dict[str, float]:

@@ -41,6 +41,7 @@ def built_in() -> Iterator[Page]:
     yield from (_operation(item) for item in catalogue.operations())
     yield from _targets()
     yield from _versions()
+    yield from _terms()
     yield from (_table(table) for table in tables.all_tables())
     yield from (_written(path, "guide") for path in guides())
     yield from (_written(path, "note") for path in (*serving_notes(), *follow_ups()))
@@ -74,17 +75,18 @@ def _written(path: Path, kind: str) -> Page:
     """A note or guide as one page: its title is its first line; its group, its file name and a line `Asked: …` (what people say
     who look for it) lead to it."""
     folder, word = _FOLDERS[kind]
+    page = f"{kind}/{path.parent.name}/{path.stem}"
     first, _, body = path.read_text(encoding="utf-8").partition("\n")
     asked = "".join(line.removeprefix("Asked: ") for line in body.splitlines() if line.startswith("Asked: "))
     return Page(
-        id=f"{kind}/{path.parent.name}/{path.stem}",
+        id=page,
         title=first.lstrip("# "),
         kind=kind,
         body="\n".join(line for line in body.splitlines() if not line.startswith("Asked: ")).strip(),
         source=f"knowledge/{folder}/{path.parent.name}/{path.name}",
         line=1,
         names=(path.stem,),
-        words=f"{path.parent.name} {word} {path.stem.replace('-', ' ')} {asked}",
+        words=f"{path.parent.name} {word} {path.stem.replace('-', ' ')} {asked} {catalogue.asked(page)}",
     )
 
 
@@ -126,7 +128,7 @@ def _signature(item: catalogue.Signature) -> Page:
         body=f"{item.meaning}\n\nWhat to do: {item.fix}{since}",
         source="knowledge/data/signatures.yaml",
         line=item.line,
-        words="error message log",
+        words=f"error message log {catalogue.asked(item.id)}",
     )
 
 
@@ -205,7 +207,7 @@ def _targets() -> Iterator[Page]:
             body=f"{rows}\n\nRules:\n{rules}",
             source="knowledge/data/flags.yaml",
             names=(target["family"], target["nki_gen"], f"NeuronCore-{target['neuroncore']}"),
-            words="architecture generation platform target hardware limits lnc memory",
+            words=f"architecture generation platform target hardware limits lnc memory {catalogue.asked('target/' + target['family'])}",
         )
     for name, settings in data["settings"].items():
         lines = "\n".join(f'os.environ["{key}"] = "{value}"' for key, value in settings.items())
@@ -215,7 +217,7 @@ def _targets() -> Iterator[Page]:
             kind="settings",
             body=f"Before the first neuron import:\n\n```python\nimport os\n\n{lines}\n```",
             source="knowledge/data/flags.yaml",
-            words="environment variables header script debug profile",
+            words=f"environment variables header script debug profile {catalogue.asked(f'settings/{name}')}",
         )
 
 
@@ -229,6 +231,22 @@ def _versions() -> Iterator[Page]:
             source="knowledge/data/tasks.yaml",
             names=(f"NKI {entry['nki']}",),
             words="release notes changes changed new removed deprecated migration",
+        )
+
+
+def _terms() -> Iterator[Page]:
+    where = catalogue.lines_of("terms.yaml")
+    for entry in catalogue.load("terms.yaml"):
+        others = entry.get("also", [])
+        known = f" Also called {', '.join(others)}." if others else ""
+        yield Page(
+            id=f"term/{entry['id']}",
+            title=f"What is {entry['term']}?",
+            kind="term",
+            body=f"{entry['says']}{known}\n\nRead on: {', '.join(entry['read'])}",
+            source="knowledge/data/terms.yaml",
+            line=where.get(entry["id"], 0),
+            words=f"term glossary meaning {entry['term']} {' '.join(others)} {entry.get('asked', '')}",
         )
 
 
@@ -246,7 +264,7 @@ def _table(table: tables.Table) -> Page:
         source="knowledge/data/tables.yaml",
         line=table.line,
         names=(table.id,),
-        words=f"{' '.join(table.headings)} {table.words}",
+        words=f"{' '.join(table.headings)} {table.words} {catalogue.asked(f'table/{table.id}')}",
     )
 
 

@@ -144,6 +144,10 @@ _OF_KERNELS = re.compile(
 _OF_SERVING = re.compile(
     r"\b(serv\w+|requests?|tokens?|prompts?|batch\w*|vllm|sglang|lora|adapters?|gpu|h100|cuda\w*|speculative|decod\w+|prefill|sampling|throughput|openai|endpoint)\b"
 )
+_HOW = re.compile(r"\s*(how (do|to|can|should)|can i|what is the (best|right) way|fastest way)\b")
+_WHAT = re.compile(
+    r"^\s*what('s| is| are) (a |an |the )?[\w .-]{1,24}\??\s*$|\b(difference between|meaning of|stands? for)\b"
+)
 _VERSION, _STATUS = re.compile(r"\b0\.[1-6]\b"), re.compile(r"\bstatus[ :=]*(\d{1,4})\b", re.I)
 
 
@@ -163,8 +167,12 @@ def names_in(text: str) -> dict[str, float]:
 
 def weight_of(kind: str, text: str) -> float:
     """What a page of this kind is worth for a question: notes count for more where only serving is spoken of, for less where only
-    kernels are."""
+    kernels are; tasks for more where it is asked how to do something, terms where it is asked what something is, else for less."""
     lowered = text.lower()
+    if kind == "task":
+        return 1.2 if _HOW.match(lowered) else 1.0
+    if kind == "term":
+        return 1.3 if _WHAT.search(lowered) else 0.8
     kernels, serving = bool(_OF_KERNELS.search(lowered)), bool(_OF_SERVING.search(lowered))
     if kernels == serving:
         return 1.0
@@ -175,17 +183,23 @@ _CHIP = re.compile(r"\b(trainium|trn|inferentia|inf)[ -]?([1-3])\b", re.I)
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a question that say something, in order, each once; all of them where none does. `Trainium 2` is said as `trn2`
-    too."""
+    """The words of a question that say something, in order, each once; all of them where none does. `Trainium 2` is said as `trn2`."""
     short = {"trainium": "trn", "trn": "trn", "inferentia": "inf", "inf": "inf"}
-    text += "".join(f" {short[match[1].lower()]}{match[2]}" for match in _CHIP.finditer(text))
-    words = [word.lower() for word in re.findall(r"[\w-]{2,}", text)]
+    long = {"trn": "trainium", "inf": "inferentia"}
+
+    def chip(match: re.Match[str]) -> str:
+        name = short[match[1].lower()]
+        return f"{name}{match[2]} {long[name]}{match[2]}"
+
+    words = [word.lower() for word in re.findall(r"[\w-]{2,}", _CHIP.sub(chip, text))]
     return list(dict.fromkeys([word for word in words if word not in _STOP] or words))
 
 
 def expand(text: str) -> str:
-    """An FTS5 expression: any of the question's words."""
-    return " OR ".join(terms(text))
+    """An FTS5 expression: any of the question's words, and neighbours that make one name (`all gather` is `all_gather`)."""
+    spoken = re.findall(r"[a-z0-9]+", text.lower())
+    names = ["_".join(spoken[at : at + size]) for size in (2, 3) for at in range(len(spoken) - size + 1)]
+    return " OR ".join([*terms(text), *(f'"{name}"' for name in names)])
 
 
 def terms(text: str) -> list[str]:
@@ -203,6 +217,8 @@ def related(text: str) -> str:
     terms: list[str] = []
     lowered = text.lower()
     for group in _SYNONYMS:
+        if group[0] == "trainium" and _CHIP.search(lowered):
+            continue  # a certain generation is spoken of: the first is not meant
         if any(re.search(rf"\b{re.escape(item)}s?\b", lowered) for item in group[:2]):
             terms += [_term(item) for item in group if item not in lowered]
     for pattern, means in _everyday():
