@@ -156,6 +156,8 @@ def names_in(text: str) -> dict[str, float]:
     what finding one is worth: much, but little for the last part of a dotted name, which may be another library's."""
     found = dict.fromkeys([text.strip(), *_NAME.findall(text)], _EXACT)
     for name in list(found):
+        if name.isalpha() and name.isupper() and name != text.strip():
+            found[name] = _LAST_WORD  # SBUF, DMA: a word of the question rather than a name that is asked for
         if "." in name:
             found.setdefault(name.rpartition(".")[2], _LAST_WORD)
     names = {name.strip("`'\"?.,:()"): weight for name, weight in found.items()}
@@ -185,13 +187,8 @@ _CHIP = re.compile(r"\b(trainium|trn|inferentia|inf)[ -]?([1-3])\b", re.I)
 def words_of(text: str) -> list[str]:
     """The words of a question that say something, in order, each once; all of them where none does. `Trainium 2` is said as `trn2`."""
     short = {"trainium": "trn", "trn": "trn", "inferentia": "inf", "inf": "inf"}
-    long = {"trn": "trainium", "inf": "inferentia"}
-
-    def chip(match: re.Match[str]) -> str:
-        name = short[match[1].lower()]
-        return f"{name}{match[2]} {long[name]}{match[2]}"
-
-    words = [word.lower() for word in re.findall(r"[\w-]{2,}", _CHIP.sub(chip, text))]
+    text = _CHIP.sub(lambda match: f"{short[match[1].lower()]}{match[2]}", text)
+    words = [word.lower() for word in re.findall(r"[\w-]{2,}", text)]
     return list(dict.fromkeys([word for word in words if word not in _STOP] or words))
 
 
