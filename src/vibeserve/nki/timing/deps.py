@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from vibeserve.nki.targets import Target
-from vibeserve.nki.timing.ops import Box, Plan, Tile, box_of
+from vibeserve.nki.timing.ops import Box, Plan, box_of
 from vibeserve.nki.timing.placing import Banks, Pool
 from vibeserve.nki.timing.recorder import Recorder
 
@@ -180,7 +180,13 @@ class Dependencies:
             self.places[storage] = (cell, plan, at, storage, offset)
             tile = self.recorder.tiles.get(storage)
             if tile is not None:
-                waits.extend(self._place(storage, tile))
+                core, region, life = tile
+                if region == "psum":
+                    self._bank(storage, core, life)
+                if life[6] is None:
+                    before = self.pools[core, region].take(life[2])
+                    if before:
+                        waits.extend(before)
             return
         if places.__class__ is tuple:
             lone = places
@@ -188,17 +194,12 @@ class Dependencies:
             places.add(lone[0], self._box(*lone[1:]))
         places.add(cell, self._box(plan, at, storage, offset))
 
-    def _place(self, storage: int, tile: Tile) -> Sequence[int]:
-        """Give a tile its memory; returns who used that last."""
-        core, region, life = tile
-        size, address = life[2], life[6]
-        if region == "psum":
-            banks = self.banks[core]
-            if address is not None:
-                banks.fix(storage, address[1], size)
-            else:
-                banks.take(storage, size)
-        return () if address is not None else self.pools[core, region].take(size)
+    def _bank(self, storage: int, core: int, life: Sequence[Any]) -> None:
+        """Note the banks of a tile in PSUM."""
+        if life[6] is not None:
+            self.banks[core].fix(storage, life[6][1], life[2])
+        else:
+            self.banks[core].take(storage, life[2])
 
     def _box(self, plan: Plan, at: int, storage: int, offset: int) -> Box:
         extent = plan.shapes[at]

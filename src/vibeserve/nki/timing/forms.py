@@ -30,18 +30,19 @@ def reader(spec: Spec, quick: bool = False) -> Any:
         lines.append("    if " + " or ".join(f"p{at}.__class__ is not T" for at in needed) + ": return None")
     for at in needed:
         lines += [f"    {line}" for line in _tensor(at, at in spec.writes, quick)]
-    lines.append("    places = (" + "".join(f"s{at}.number, p{at}.offset, " for at in needed) + ")")
+    lines.append("    places = (" + "".join(f"s{at}.number, o{at}, " for at in needed) + ")")
     for at in optional:
         lines.append(f"    if p{at}.__class__ is T:")
         lines += [f"        {line}" for line in _tensor(at, at in spec.writes, quick)]
-        lines.append(f"        places += (s{at}.number, p{at}.offset)")
+        lines.append(f"        k{at} = ({_key(at)})")
+        lines.append(f"        places += (s{at}.number, o{at})")
         lines.append(f"    elif p{at}.__class__ is list or p{at}.__class__ is tuple: return None")
         lines.append(f"    else: k{at} = (p{at}.__class__, p{at})")
     keys = [repr(spec.name)]
     scope: dict[str, Any] = {"T": NkiTensor}
     for at, param in enumerate(spec.params):
         if at in tensors:
-            keys.append(f"k{at}")
+            keys.append(_key(at) if at in needed else f"k{at}")
         elif param == "name":
             continue
         elif param in spec.defaults:
@@ -62,12 +63,17 @@ def _may_be_number(spec: Spec, at: int) -> bool:
     )  # fmt: skip
 
 
+def _key(at: int) -> str:
+    """What tells the form of a tensor: its shape, strides, kind of storage, and first partition."""
+    return f"p{at}.shape, p{at}.strides, s{at}.kind, o{at} // s{at}.scale"
+
+
 def _tensor(at: int, write: bool, quick: bool) -> list[str]:
     p, s = f"p{at}", f"s{at}"
     lines = [
         f"{s} = {p}.storage",
         f"if {p}.moves or {p}.rows is not None or {p}.lanes is not None or {p}.dtype is not {s}.dtype: return None",
-        f"k{at} = ({p}.shape, {p}.strides, {s}.kind, {p}.offset // {s}.scale)",
+        f"o{at} = {p}.offset",
     ]
     if quick:
         lines.append(f"l = {s}.life")

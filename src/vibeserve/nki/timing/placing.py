@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 
 Users = tuple[int, ...]  # the instructions that used memory last
+_A_TILE = 1 << 40  # in a bank's rank: more than there are releases
 Pieces = tuple[tuple[int, int], ...]  # (bank, bytes) one after another
 
 
@@ -46,7 +47,7 @@ class Banks:
         self.size = size
         self.room = [size] * count
         self.tiles = [0] * count
-        self.left = [-1] * count
+        self.rank = [0] * count  # tiles first, then the number of the release that it was left by
         self.releases = 0
         self.places: dict[int, Pieces] = {}
 
@@ -64,19 +65,18 @@ class Banks:
             pieces.append((bank, taken))
             self.room[bank] -= taken
             self.tiles[bank] += 1
+            self.rank[bank] += _A_TILE
             size -= taken
         self.places[storage] = tuple(pieces)
 
     def _emptiest(self, want: int) -> int:
         """Of the banks with room for `want` bytes the one with the fewest tiles, left first; -1 where there is none."""
-        found, fewest, first = -1, 0, 0
-        tiles, left = self.tiles, self.left
-        for bank, room in enumerate(self.room):
-            if room >= want:
-                held = tiles[bank]
-                if found < 0 or held < fewest or (held == fewest and left[bank] < first):
-                    found, fewest, first = bank, held, left[bank]
-        return found
+        rank, room = self.rank, self.room
+        found = rank.index(min(rank))
+        if room[found] >= want:
+            return found
+        fit = [bank for bank, left in enumerate(room) if left >= want]
+        return min(fit, key=rank.__getitem__, default=-1)
 
     def fix(self, storage: int, address: int, size: int) -> None:
         """Note a tile that the kernel put at an address of its own."""
@@ -89,7 +89,7 @@ class Banks:
         for bank, size in self.places[storage]:
             self.room[bank] += size
             self.tiles[bank] -= 1
-            self.left[bank] = self.releases
+            self.rank[bank] = self.tiles[bank] * _A_TILE + self.releases
 
 
 def banks_of(pieces: Pieces, low: int, high: int) -> Sequence[int]:

@@ -19,6 +19,7 @@ from vibeserve.nki.tensor import NkiTensor
 from vibeserve.nki.timing.forms import reader
 from vibeserve.nki.timing.ops import Ops, Plan, Tile, pitch_of
 
+new_tile = tuple.__new__  # a Tile without the call of its own constructor: one is made for each tile of a run
 _CALLS = 3  # from the recorder to the kernel's line: the recorder, the dispatcher, the instruction
 
 
@@ -66,7 +67,7 @@ class Recorder(Observer):
         if storage.name:
             self.storage_names[storage.number] = storage.name
         if storage.life is not None:
-            self.tiles[storage.number] = Tile(storage.core, storage.region.label, storage.life)
+            self.tiles[storage.number] = new_tile(Tile, (storage.core, storage.region.label, storage.life))
 
     def instruction(self, record: Record) -> None:
         """Nothing: `dispatched` has it."""

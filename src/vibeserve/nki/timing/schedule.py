@@ -435,16 +435,32 @@ class Scheduler:
     def run(self) -> Schedule:
         """Schedule everything. RuntimeError where instructions wait for one another in a ring."""
         self._follow(sorted(self.lists))
-        shared, held, lists, heads = self.shared, self.held, self.lists, self.heads
-        commit, waiters = self.machine.commit, self.waiters
+        shared, held, lists, heads, waiters = self.shared, self.held, self.lists, self.heads, self.waiters
+        ready_of, commit, free_of = self.machine.ready, self.machine.commit, self.machine.free
         while shared:
             _, ready, stream = heapq.heappop(shared)
             held.discard(stream)
-            at = heads[stream]
-            index = lists[stream][at]
-            commit(index, ready)
-            heads[stream] = at + 1
-            self._follow([stream, *waiters.pop(index, ())])
+            indices, at = lists[stream], heads[stream]
+            count = len(indices)
+            while True:  # on this stream as long as no other has an earlier start
+                index = indices[at]
+                commit(index, ready)
+                at += 1
+                heads[stream] = at
+                if index in waiters:
+                    self._follow(waiters.pop(index))
+                if at == count:
+                    break
+                ready = ready_of(indices[at])
+                if ready < 0:
+                    waiters.setdefault(-1 - ready, []).append(stream)
+                    break
+                free = free_of[stream]
+                start = (free if free > ready else ready, ready, stream)
+                if shared and shared[0] < start:
+                    heapq.heappush(shared, start)
+                    held.add(stream)
+                    break
         done = self.machine.schedule.done
         if min(done, default=0) < 0:
             stuck = done.index(-1)
