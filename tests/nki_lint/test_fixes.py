@@ -72,6 +72,28 @@ def test_a_kernel_of_the_first_beta_runs_after_the_fixes_alone(tmp_path: Path) -
     np.testing.assert_allclose(simulate(kernel)(x, w), powers / powers.sum(1, keepdims=True) @ w, rtol=1e-4, atol=1e-5)
 
 
+def test_a_fix_imports_what_it_writes_and_tells_beforehand_what_it_will_reach(tmp_path: Path) -> None:
+    text = (HERE / "beta/add_one.py").read_text(encoding="utf-8")
+    assert "isa" not in text
+    loads = [item for item in lint.lint_text(text) if item.rule == "B1-LOADSTORE"]
+    assert len(loads) == 2
+    assert all(item.fixable for item in loads)  # once the index arithmetic is gone
+    fixed = lint.fix_text(text)
+    assert fixed.text.splitlines()[1:4] == ["import nki.language as nl", "import nki", "import nki.isa as nisa"]
+    assert lint.fix_text(fixed.text).text == fixed.text
+    assert errors(fixed.text) == []
+    path = tmp_path / "kernel.py"
+    path.write_text(fixed.text, encoding="utf-8")
+    kernel, _ = load_kernel(f"{path}:add_one")
+    x = np.random.default_rng(2).standard_normal((256, 512), np.float32)
+    np.testing.assert_array_equal(simulate(kernel)(x), x + 1)
+
+
+def test_a_destination_is_asked_for_once() -> None:
+    text = HEAD + "@nki.jit\ndef k(t):\n    y = nisa.activation(op=nl.exp, data=t)\n    return y\n"
+    assert [rule for _, rule in errors(text)] == ["B1-RESULT"]
+
+
 def test_what_is_left_of_a_masked_kernel_is_listed_by_line(tmp_path: Path) -> None:
     text = (HERE / "beta/masked_rows.py").read_text(encoding="utf-8")
     fixed = lint.fix_text(text)

@@ -8,7 +8,7 @@ import re
 import tokenize
 import tomllib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 
@@ -99,6 +99,7 @@ def lint_text(text: str, file: str = "<text>", options: Options | None = None) -
     version = options.version or deduce_version(source)
     ignored = _ignored_lines(text)
     found: dict[tuple[int, int, str], Finding] = {}
+    later: list[tuple[int, int, str]] = []
     for rule in rules().values():
         severity = rule.severity_in(version)
         if severity is None or not options.wants(rule.id):
@@ -109,7 +110,22 @@ def lint_text(text: str, file: str = "<text>", options: Options | None = None) -
             if held is not None and (not held or rule.id in held):
                 continue
             found.setdefault((finding.line, finding.column, rule.id), finding)
+            if rule.fix and not finding.fixable:
+                later.append((finding.line, finding.column, rule.id))
+    for key in later and _fixed_later(text, file, options, later):
+        found[key] = replace(found[key], fixable=True)
     return [found[key] for key in sorted(found)]
+
+
+def _fixed_later(
+    text: str, file: str, options: Options, findings: list[tuple[int, int, str]]
+) -> list[tuple[int, int, str]]:
+    """Those findings whose rule finds nothing any more once all fixes are made: a place may need another fix first."""
+    from vibeserve.nki.lint.fixes import fix_text
+
+    after = Source.parse(Path(file), fix_text(text, file, options).text)
+    left = {rule for rule in {rule for *_, rule in findings} if any(True for _ in _hits(rules()[rule], after))}
+    return [key for key in findings if key[2] not in left]
 
 
 def lint_paths(paths: Iterable[Path], options: Options | None = None) -> list[Finding]:
@@ -140,6 +156,9 @@ def python_files(paths: Iterable[Path]) -> Iterator[Path]:
             raise InputError(f"no such file or directory: {path}", hint="give Python files or directories")
 
 
+_OF_OPERANDS = ("S-", "P-", "L-UNINIT", "B1-DST-FIRST")
+
+
 def _hits(rule: Rule, source: Source) -> Iterator[Hit]:
     if rule.check:
         hits = CHECKS[rule.check](source)
@@ -150,6 +169,8 @@ def _hits(rule: Rule, source: Source) -> Iterator[Hit]:
     else:
         hits = _name_hits(rule, source)
     for hit in hits:
+        if rule.id.startswith(_OF_OPERANDS) and source.in_old_form(hit.node):
+            continue  # its operands stand one place further left: they are judged once it has been rewritten
         inside = source.in_kernel(hit.node)
         if rule.scope == "any" or inside == (rule.scope == "kernel"):
             yield hit
@@ -178,6 +199,12 @@ def _name_hits(rule: Rule, source: Source) -> Iterator[Hit]:
     for node, name in source.names:
         if any(name == wanted or name.startswith(f"{wanted}.") for wanted in rule.names):
             yield Hit(node, name)
+    for imported in source.nodes:
+        if isinstance(imported, ast.ImportFrom) and imported.module and not imported.level:
+            module = imported.module.removeprefix("neuronxcc.")
+            for item in imported.names:
+                if f"{module}.{item.name}" in rule.names:
+                    yield Hit(item, f"{module}.{item.name}")
 
 
 def _fixable(source: Source, rule: Rule, hit: Hit) -> bool:

@@ -15,7 +15,7 @@ from vibeserve.nki.lint import migrations, reordering
 from vibeserve.nki.lint.edits import Edit, Places, applied, local_name, without_overlap
 from vibeserve.nki.lint.engine import Options, _hits, deduce_version
 from vibeserve.nki.lint.rules import Hit, Rule, rules
-from vibeserve.nki.lint.source import FunctionNode, Source
+from vibeserve.nki.lint.source import USUAL, FunctionNode, Source
 
 _MOST_PASSES = 20
 _NUMPY_DTYPES = ("float32", "float16", "int32", "int16", "int8", "uint32", "uint16", "uint8")
@@ -58,13 +58,46 @@ def fix_text(text: str, file: str = "<text>", options: Options | None = None) ->
             return Fixed(text, counts)
         changed = applied(text, [edit for _, group in groups for edit in group])
         try:
-            ast.parse(changed)
+            changed = _with_imports(changed, source)
         except (SyntaxError, ValueError):
             return Fixed(text, counts)
         for rule, _ in groups:
             counts[rule] = counts.get(rule, 0) + 1
         text = changed
     return Fixed(text, counts)
+
+
+def _with_imports(text: str, before: Source) -> str:
+    """The text, with `import nki.isa as nisa` (nki.language as nl) where a fix brought a name that nothing in the file binds.
+
+    Raises SyntaxError where the text is no Python.
+    """
+    tree = ast.parse(text)
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    known = {node.id for node in before.nodes if isinstance(node, ast.Name)} | before.imported
+    missing = [name for name in ("nisa", "nl") if name in used - known]
+    last = max(
+        (node for node in tree.body if _imports_nki(node)),
+        key=lambda node: node.end_lineno or node.lineno,
+        default=None,
+    )
+    if not missing or last is None:
+        return text
+    lines = text.splitlines(keepends=True)
+    at = last.end_lineno or last.lineno
+    new = "".join(f"import {USUAL[name]} as {name}\n" for name in missing)
+    return "".join([*lines[:at], new, *lines[at:]])
+
+
+def _imports_nki(node: ast.stmt) -> bool:
+    names = (
+        [item.name for item in node.names]
+        if isinstance(node, ast.Import)
+        else [node.module or ""]
+        if isinstance(node, ast.ImportFrom)
+        else []
+    )
+    return any(name.split(".")[0] in ("nki", "neuronxcc") for name in names)
 
 
 def can_fix(source: Source, rule: Rule, hit: Hit) -> bool:

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 # What local names mean before any import is read: how every kernel file writes them.
-_USUAL = {"nl": "nki.language", "nisa": "nki.isa", "ncc": "nki.collectives"}
+USUAL = {"nl": "nki.language", "nisa": "nki.isa", "ncc": "nki.collectives"}
 _ENTRY = (
     "nki.jit",
     "nki.trace",
@@ -125,9 +125,19 @@ class Source:
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 for item in node.names:
                     found[item.asname or item.name] = f"{node.module}.{item.name}"
-        for local, usual in _USUAL.items():
+        for local, usual in USUAL.items():
             found.setdefault(local, usual)
         return found
+
+    @cached_property
+    def imported(self) -> set[str]:
+        """The local names that an import of the file binds."""
+        return {
+            item.asname or item.name.split(".")[0]
+            for node in self.nodes
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for item in node.names
+        }
 
     @cached_property
     def speaks_nki(self) -> bool:
@@ -308,10 +318,44 @@ class Source:
         if not isinstance(at, ast.Name):
             return None
         while True:
-            tile = self.tiles.get((owner, at.id))
+            tile = self.tiles.get((owner, at.id)) or self.handed.get((owner, at.id))
             if tile is not None or owner is None:
                 return tile
             owner = self.owner(owner)
+
+    @cached_property
+    def handed(self) -> dict[tuple[FunctionNode | None, str], Tile]:
+        """What a helper's parameters are, where every call of it hands over tiles that agree; what they do not agree in is None."""
+        by_name = {node.name: node for node in self.functions if node not in self.entry_points}
+        given: dict[tuple[FunctionNode | None, str], list[Tile | None]] = {}
+        for call, name in self.calls:
+            helper = by_name.get(name)
+            if helper is None or not isinstance(call.func, ast.Name):
+                continue
+            known = [item.arg for item in (*helper.args.posonlyargs, *helper.args.args)]
+            starred = any(isinstance(item, ast.Starred) for item in call.args)
+            words = dict(zip(known, () if starred else call.args, strict=False))
+            words |= {item.arg: item.value for item in call.keywords if item.arg}
+            for word in known:
+                value = words.get(word)
+                tile = self.tiles.get((self.owner(call), value.id)) if isinstance(value, ast.Name) else None
+                given.setdefault((helper, word), []).append(tile)
+        bound = {
+            (self.owner(node), node.id)
+            for node in self.nodes
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        whole = {key: [tile for tile in tiles if tile is not None] for key, tiles in given.items() if None not in tiles}
+        return {key: _common(key[1], tiles) for key, tiles in whole.items() if key not in bound}
+
+    def in_old_form(self, node: ast.AST) -> bool:
+        """Whether a node is, or is an argument of, an instruction that gives its result back: `y = nisa.f(a)`, `p += nisa.f(a, b)`."""
+        call = node if isinstance(node, ast.Call) else self.parent(node)
+        if not isinstance(call, ast.Call) or not (self.resolve(call.func) or "").startswith("nki.isa."):
+            return False
+        around = self.parent(call)
+        result = isinstance(around, ast.Assign | ast.AugAssign) and around.value is call
+        return result and self.keyword(call, "dst") is None
 
     @staticmethod
     def keyword(call: ast.Call, name: str) -> ast.expr | None:
@@ -330,6 +374,20 @@ class Source:
         for call, name in self.calls:
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns) and self.in_kernel(call):
                 yield call, name
+
+
+def _common(name: str, tiles: list[Tile]) -> Tile:
+    """A tile of this name that is what all of the tiles are; None (or no shape) where they differ."""
+    first = tiles[0]
+    same_rank = all(len(tile.shape) == len(first.shape) for tile in tiles)
+    shape = (
+        tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*(tile.shape for tile in tiles), strict=True))
+        if same_rank
+        else ()
+    )
+    dtype = first.dtype if len({tile.dtype for tile in tiles}) == 1 else None
+    buffer = first.buffer if len({tile.buffer for tile in tiles}) == 1 else None
+    return Tile(name, shape, dtype, buffer, first.node)
 
 
 def _imported(node: ast.AST) -> list[str]:

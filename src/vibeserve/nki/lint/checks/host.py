@@ -38,8 +38,9 @@ def device_names(source: Source) -> set[str]:
 
 @check
 def device_reference(source: Source) -> Iterator[Hit]:
-    """`torch.softmax(x, …)` of a tensor on the device, or `torch.randn(…, device=device)`."""
+    """`torch.softmax(x, …)` of a tensor on the device, `torch.randn(…, device=device)`, or `expected = x * 2` with such a tensor."""
     names = device_names(source)
+    yield from _device_arithmetic(source)
     kernels = {function.name for function in source.entry_points}
     for call, name in source.calls:
         if (
@@ -56,6 +57,42 @@ def device_reference(source: Source) -> Iterator[Hit]:
         for argument in call.args:
             if isinstance(argument, ast.Name) and argument.id in names and argument.id not in kernels:
                 yield Hit(call, f"{name}({argument.id}, …)")
+
+
+def _device_arithmetic(source: Source) -> Iterator[Hit]:
+    """An assignment, in host code, of arithmetic on a tensor that is made on the device in the same function."""
+    made: dict[tuple[ast.AST | None, str], ast.Assign] = {}
+    devices = {name for name in device_names(source) if not _is_tensor(source, name)}
+    for node in source.nodes:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and not source.in_kernel(node):
+            text = ast.unparse(node.value)
+            if ".cpu()" not in text and any(
+                re.search(rf"\.to\((device=)?{name}\)|device={name}\b", text) for name in devices
+            ):
+                made[(source.owner(node), node.targets[0].id)] = node
+    for node in source.nodes:
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.BinOp) or source.in_kernel(node):
+            continue
+        for side in ast.walk(node.value):
+            if isinstance(side, ast.Name) and (source.owner(node), side.id) in made and _plain_use(source, side):
+                yield Hit(node.value, f"{ast.unparse(node.value)[:40]}: {side.id} is on the device")
+                break
+
+
+def _is_tensor(source: Source, name: str) -> bool:
+    """Whether a name of device_names is a tensor rather than the device."""
+    return not any(
+        isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and node.targets[0].id == name
+        and "xla_device" in ast.unparse(node.value)
+        for node in source.nodes
+    )
+
+
+def _plain_use(source: Source, node: ast.Name) -> bool:
+    """Whether a name is an operand itself (and not x.shape, x.cpu(), f(x))."""
+    return isinstance(source.parent(node), ast.BinOp)
 
 
 @check

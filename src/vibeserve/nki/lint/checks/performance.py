@@ -134,22 +134,23 @@ def narrow_tile(source: Source) -> Iterator[Hit]:
 
 @check
 def unfused_activation(source: Source) -> Iterator[Hit]:
-    """tensor_scalar(multiply or add) into a tile that the next statement activates, without scale or bias."""
+    """tensor_scalar (multiply, add, or multiply and then add) into a tile that the next statement activates, without scale or bias."""
     for call, _ in source.kernel_calls("nki.isa.activation"):
         if source.keyword(call, "scale") is not None or source.keyword(call, "bias") is not None:
             continue
         before = _statement_before(source, call)
         if before is None or source.resolve(before.func) != "nki.isa.tensor_scalar":
             continue
-        op = source.short(source.keyword(before, "op0"))
+        op, second = source.short(source.argument(before, "op0", 2)), source.argument(before, "op1", 5)
+        then = source.short(second) if second is not None else None
         same = source.tile_of(source.argument(before, "dst", 0))
         if (
             op in ("multiply", "add")
-            and source.keyword(before, "op1") is None
+            and (then is None or (op, then) == ("multiply", "add"))
             and same is not None
             and same == source.tile_of(source.keyword(call, "data"))
         ):
-            yield Hit(before, f"{op}, then activation")
+            yield Hit(before, f"{op}{' and ' + then if then else ''}, then activation")
 
 
 def _statement_before(source: Source, call: ast.Call) -> ast.Call | None:
@@ -208,6 +209,46 @@ def duplicate_load(source: Source) -> Iterator[Hit]:
         )
         if not used & changing and not opaque and not written:
             yield Hit(call, ast.unparse(origin)[:60])
+    yield from _loaded_twice(source)
+
+
+def _loaded_twice(source: Source) -> Iterator[Hit]:
+    """The second of two loads of the same piece in one block, where nothing between them writes what it is a piece of."""
+    seen: dict[tuple[ast.AST | None, str], ast.Call] = {}
+    for call, _ in sorted(source.kernel_calls("nki.isa.dma_copy"), key=lambda item: item[0].lineno):
+        origin, out = source.argument(call, "src", 1), source.tile_of(source.argument(call, "dst", 0))
+        statement = source.parent(call)
+        if origin is None or statement is None:
+            continue
+        tile = source.tile_of(origin)
+        loads = out is not None and out.buffer == "sbuf" and (tile is None or tile.buffer in _HBM)
+        if not loads or any(isinstance(item, ast.Call) for item in ast.walk(origin)):
+            continue
+        key = (source.parent(statement), ast.dump(origin))
+        first = seen.setdefault(key, call)
+        if first is not call and not _changed_between(source, first, call, origin):
+            yield Hit(call, f"{ast.unparse(origin)[:60]}, as at line {first.lineno}")
+
+
+def _changed_between(source: Source, first: ast.Call, second: ast.Call, origin: ast.expr) -> bool:
+    """Whether a name in an expression is bound, or its tensor written, between two calls."""
+    names = {item.id for item in ast.walk(origin) if isinstance(item, ast.Name)}
+    lines = range(first.lineno, second.lineno + 1)
+    bound = any(
+        isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in names and node.lineno in lines
+        for node in source.nodes
+    )
+    return bound or any(
+        call.lineno in lines and call not in (first, second) and _base(source.argument(call, "dst", 0)) in names
+        for call, _ in source.kernel_calls("nki.isa.*")
+    )
+
+
+def _base(node: ast.AST | None) -> str:
+    """The name that an operand begins with."""
+    while isinstance(node, ast.Subscript | ast.Attribute | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _constant_loop(source: Source, loop: ast.For) -> bool:
