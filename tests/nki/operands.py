@@ -192,8 +192,9 @@ class Draw:
         """Whether one of the operands is in PSUM."""
         return any(self.operands[self.same.get(role, role)].space == "psum" for role in roles)
 
-    def run(self, name: str, calls: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
-        """Call the instruction once for each set of options; the storages of what it writes, by role."""
+    def run(self, what: str | Callable[..., Any], calls: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
+        """Call an instruction (by name, or a function) once for each set of options; the storages of what it writes, by role."""
+        function = getattr(nisa, what) if isinstance(what, str) else what
         held = list(self.operands.values())
         written = {self.same.get(role, role) for role in [*self.same, *(o.role for o in held if o.write)]}
 
@@ -204,7 +205,7 @@ class Draw:
             for options in calls:
                 arguments = {key: value(views) if callable(value) and not isinstance(value, type(nl.add)) else value
                              for key, value in options.items()}  # fmt: skip
-                getattr(nisa, name)(**{**views, **arguments})
+                function(**{**views, **arguments})
             return tuple(_stored(storages[o.role]) for o in held if o.role in written)
 
         results = simulate(kernel, target=self.target)(tuple(o.storage for o in held))

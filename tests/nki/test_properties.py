@@ -856,19 +856,19 @@ def quantize_mx(d: Draw) -> Any:
 # -- the tests ---------------------------------------------------------------------------------------------------------
 
 ELSEWHERE = {
-    "sendrecv": "test_corners.test_sendrecv",
-    "core_barrier": "test_launch.test_sendrecv_and_barrier",
-    "register_load": "test_statements.test_registers_bound_loops_and_end_them",
-    "register_store": "test_launch.test_registers_and_dynamic_loops",
-    "rng": "test_corners.test_a_state_that_is_set_is_drawn_from_and_got_back",
-    "rand_set_state": "test_corners.test_a_state_that_is_set_is_drawn_from_and_got_back",
-    "rand_get_state": "test_corners.test_a_state_that_is_set_is_drawn_from_and_got_back",
-    "set_rng_seed": "test_corners.test_a_seed_starts_the_same_stream_again",
-    "rand2": "test_language.test_rand2_on_trn3",
-    "dropout": "test_language.test_random_numbers_follow_their_seed",
-    "nc_matmul_mx": "test_corners.test_microscaled_product",
-    "vector_function": "test_language.test_unary",
-    "broadcast_tile": "test_language.test_norm_where_broadcast_gather_matmul_transpose",
+    "sendrecv": "test_state_properties.test_sendrecv_swaps_the_tiles_of_two_cores",
+    "core_barrier": "test_state_properties.test_a_barrier_lets_each_core_read_what_the_other_wrote",
+    "register_load": "test_state_properties.test_registers_hold_one_element",
+    "register_store": "test_state_properties.test_registers_hold_one_element",
+    "rng": "test_state_properties.test_rng_draws_the_words_of_the_state_that_was_set",
+    "rand_set_state": "test_state_properties.test_rng_draws_the_words_of_the_state_that_was_set",
+    "rand_get_state": "test_state_properties.test_rng_draws_the_words_of_the_state_that_was_set",
+    "set_rng_seed": "test_state_properties.test_a_seed_tells_the_stream_wherever_it_lies",
+    "rand2": "test_state_properties.test_rand2_moves_uniform_numbers_between_its_bounds",
+    "dropout": "test_state_properties.test_dropout_keeps_or_clears",
+    "nc_matmul_mx": "test_state_properties.test_nc_matmul_mx",
+    "vector_function": "test_state_properties.test_vector_function",
+    "broadcast_tile": "test_state_properties.test_broadcast_tile",
 }
 
 

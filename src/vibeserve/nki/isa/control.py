@@ -43,7 +43,8 @@ def register_move(dst: VirtualRegister, src: Any) -> None:
     """dst = src, a register or an integer."""
     current_core("nisa.register_move").spend()
     if isinstance(src, VirtualRegister):
-        value = src.value()
+        src.value()  # refuses one that holds nothing
+        value = src.state  # all 32 bits: a float stays one
     elif isinstance(src, int | np.integer) and not isinstance(src, bool):
         value = int(src)
     else:
