@@ -79,7 +79,7 @@ def test_a_fix_imports_what_it_writes_and_tells_beforehand_what_it_will_reach(tm
     assert len(loads) == 2
     assert all(item.fixable for item in loads)  # once the index arithmetic is gone
     fixed = lint.fix_text(text)
-    assert fixed.text.splitlines()[1:4] == ["import nki.language as nl", "import nki", "import nki.isa as nisa"]
+    assert fixed.text.splitlines()[2:5] == ["import nki.language as nl", "import nki", "import nki.isa as nisa"]
     assert lint.fix_text(fixed.text).text == fixed.text
     assert errors(fixed.text) == []
     path = tmp_path / "kernel.py"
@@ -87,6 +87,58 @@ def test_a_fix_imports_what_it_writes_and_tells_beforehand_what_it_will_reach(tm
     kernel, _ = load_kernel(f"{path}:add_one")
     x = np.random.default_rng(2).standard_normal((256, 512), np.float32)
     np.testing.assert_array_equal(simulate(kernel)(x), x + 1)
+
+
+BETA = """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def k(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    x = nl.load(a)
+    nl.store(out, value=x)
+    return out
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_line_ends_and_a_byte_order_mark_stay(end: str, mark: str, tmp_path: Path, cli) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_bytes((mark + BETA.replace("\n", end)).encode())
+    cli("nki", "lint", str(path), "--fix")
+    written = path.read_bytes().decode()
+    assert written.startswith(mark + "import nki" + end)
+    assert written.count("\n") == written.count(end)
+    assert errors(written) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def make():\n" + textwrap.indent(BETA, "    ") + "    return k\n\n\nk = make()\n",
+        BETA.replace(" as nki", "")
+        .replace(" as nl", "")
+        .replace("@nki", "@neuronxcc.nki")
+        .replace("nl.", "neuronxcc.nki.language."),
+        BETA.replace("import neuronxcc.nki as nki", "import os, neuronxcc.nki as nki"),
+        BETA.replace("import neuronxcc.nki.language as nl", "from neuronxcc.nki import language as L").replace(
+            "nl.", "L."
+        ),
+    ],
+    ids=["in a function", "spelled in full", "two on a line", "other names"],
+)
+def test_imports_of_every_kind_are_carried_over(text: str, tmp_path: Path) -> None:
+    fixed = lint.fix_text(text)
+    assert errors(fixed.text) == []
+    assert "neuronxcc" not in fixed.text
+    assert lint.fix_text(fixed.text).text == fixed.text
+    path = tmp_path / "kernel.py"
+    path.write_text(fixed.text, encoding="utf-8")
+    kernel, _ = load_kernel(f"{path}:k")
+    x = np.random.default_rng(3).standard_normal((128, 64), np.float32)
+    np.testing.assert_array_equal(simulate(kernel)(x), x)
 
 
 def test_a_destination_is_asked_for_once() -> None:

@@ -56,7 +56,7 @@ def lint(
 def _fix(paths: list[Path], options: linting.Options, write: bool) -> None:
     for path in linting.python_files(paths):
         try:
-            before = path.read_text(encoding="utf-8")
+            before = linting.read_source(path)
         except (UnicodeDecodeError, OSError):
             continue
         fixed = linting.fix_text(before, str(path), linting.configured(path.parent, options))

@@ -7,7 +7,15 @@
 Rules are data (rules.toml); what takes more than a name to see is a small function in `checks`.
 """
 
-from vibeserve.nki.lint.engine import Options, checked_version, configured, lint_paths, lint_text, python_files
+from vibeserve.nki.lint.engine import (
+    Options,
+    checked_version,
+    configured,
+    lint_paths,
+    lint_text,
+    python_files,
+    read_source,
+)
 from vibeserve.nki.lint.fixes import Fixed, fix_text
 from vibeserve.nki.lint.likely import Place, likely
 from vibeserve.nki.lint.output import github, human, sarif
@@ -30,6 +38,7 @@ __all__ = [
     "lint_paths",
     "lint_text",
     "python_files",
+    "read_source",
     "rules",
     "sarif",
 ]

@@ -77,6 +77,9 @@ def checked_version(version: str | None) -> str | None:
     raise InputError(f"unknown NKI version '{version}'", hint=f"one of {', '.join(VERSIONS)}")
 
 
+BYTE_ORDER_MARK = "\ufeff"
+
+
 def deduce_version(source: Source) -> str:
     """The version that a file is written for: 0.6 where it uses what 0.6 brought, else the default."""
     names = {source.resolve(node) for node in source.nodes if isinstance(node, ast.Attribute)}
@@ -88,6 +91,7 @@ def deduce_version(source: Source) -> str:
 def lint_text(text: str, file: str = "<text>", options: Options | None = None) -> list[Finding]:
     """The findings of one file, in order. A file that is no Python has one finding, SYNTAX."""
     options = options or Options()
+    text = text.removeprefix(BYTE_ORDER_MARK)
     try:
         source = Source.parse(Path(file), text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -133,12 +137,17 @@ def lint_paths(paths: Iterable[Path], options: Options | None = None) -> list[Fi
     found: list[Finding] = []
     for path in python_files(paths):
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_source(path)
         except (UnicodeDecodeError, OSError) as error:
             found.append(Finding(str(path), 1, 1, "SYNTAX", "error", f"cannot be read: {error}", "UTF-8 text", False))
             continue
         found += lint_text(text, str(path), configured(path.parent, options or Options()))
     return found
+
+
+def read_source(path: Path) -> str:
+    """The text of a Python file with its line ends as they are. Raises UnicodeDecodeError or OSError."""
+    return path.read_bytes().decode("utf-8")
 
 
 def python_files(paths: Iterable[Path]) -> Iterator[Path]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from vibeserve.nki.lint import migrations, reordering
 from vibeserve.nki.lint.edits import Edit, Places, applied, local_name, without_overlap
-from vibeserve.nki.lint.engine import Options, _hits, deduce_version
+from vibeserve.nki.lint.engine import BYTE_ORDER_MARK, Options, _hits, deduce_version
 from vibeserve.nki.lint.rules import Hit, Rule, rules
 from vibeserve.nki.lint.source import USUAL, FunctionNode, Source
 
@@ -43,7 +43,13 @@ class Fixed:
 
 
 def fix_text(text: str, file: str = "<text>", options: Options | None = None) -> Fixed:
-    """Apply every mechanical fix. What cannot be parsed, before or after, stays as it is."""
+    """Apply every mechanical fix. What cannot be parsed, before or after, stays as it is; line ends and a byte order mark stay too."""
+    if text.startswith(BYTE_ORDER_MARK):
+        fixed = fix_text(text.removeprefix(BYTE_ORDER_MARK), file, options)
+        return Fixed(BYTE_ORDER_MARK + fixed.text, fixed.applied)
+    if "\r\n" in text and "\n" not in text.replace("\r\n", ""):
+        fixed = fix_text(text.replace("\r\n", "\n"), file, options)
+        return Fixed(fixed.text.replace("\n", "\r\n"), fixed.applied)
     options = options or Options()
     counts: dict[str, int] = {}
     for _ in range(_MOST_PASSES):
@@ -77,26 +83,20 @@ def _with_imports(text: str, before: Source) -> str:
     known = {node.id for node in before.nodes if isinstance(node, ast.Name)} | before.imported
     missing = [name for name in ("nisa", "nl") if name in used - known]
     last = max(
-        (node for node in tree.body if _imports_nki(node)),
-        key=lambda node: node.end_lineno or node.lineno,
+        (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and _imports_nki(node)),
+        key=lambda node: (node.col_offset == 0, node.end_lineno or node.lineno),
         default=None,
     )
     if not missing or last is None:
         return text
-    lines = text.splitlines(keepends=True)
-    at = last.end_lineno or last.lineno
-    new = "".join(f"import {USUAL[name]} as {name}\n" for name in missing)
-    return "".join([*lines[:at], new, *lines[at:]])
+    places = Places(text)
+    indent = places.data[places.line(last)[0] : places.start(last)].decode()
+    new = "".join(f"{indent}import {USUAL[name]} as {name}\n" for name in missing) if not indent.strip() else ""
+    return applied(text, [Edit(places.line(last)[1], places.line(last)[1], new)])
 
 
-def _imports_nki(node: ast.stmt) -> bool:
-    names = (
-        [item.name for item in node.names]
-        if isinstance(node, ast.Import)
-        else [node.module or ""]
-        if isinstance(node, ast.ImportFrom)
-        else []
-    )
+def _imports_nki(node: ast.Import | ast.ImportFrom) -> bool:
+    names = [item.name for item in node.names] if isinstance(node, ast.Import) else [node.module or ""]
     return any(name.split(".")[0] in ("nki", "neuronxcc") for name in names)
 
 
@@ -138,9 +138,20 @@ def _modules(source: Source, places: Places, rule: Rule, hit: Hit) -> Iterator[E
                 f"import nki as {node.names[0].asname}" if node.names[0].asname else "import nki",
             )
         return
-    if isinstance(node, ast.Import) and any(item.asname is None for item in node.names):
-        return  # its uses are spelled in full: they would break
+    if isinstance(node, ast.Import) and any(item.asname is None and _is_beta(item.name) for item in node.names):
+        yield from _spelled_in_full(source, places)
     yield Edit(places.start(node), places.end(node), _plain_import(text))
+
+
+def _is_beta(name: str) -> bool:
+    return name == "neuronxcc.nki" or name.startswith("neuronxcc.nki.")
+
+
+def _spelled_in_full(source: Source, places: Places) -> Iterator[Edit]:
+    """`neuronxcc.nki` at the head of every name that is spelled so, as `nki`."""
+    for node in source.nodes:
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "neuronxcc.nki":
+            yield places.replace(node, "nki")
 
 
 def _plain_import(text: str) -> str:
