@@ -181,77 +181,112 @@ def baseline(q, k, v, eye, eye_fp32):
     return out
 
 
+def turned_by_pieces(source, dtype=nl.float32):
+    """[128, n] with each 128 × 128 piece transposed and copied by itself."""
+    result = tile_of(P, source.shape[1], dtype)
+    for at in range(0, source.shape[1], P):
+        piece = nl.ndarray((P, P), dtype=source.dtype, buffer=nl.psum)
+        nisa.nc_transpose(dst=piece, data=source[0:P, at : at + P])
+        nisa.tensor_copy(dst=result[0:P, at : at + P], src=piece)
+    return result
+
+
+def attend(out, i, score, least, values):
+    """Query tile i from its scores and its negated maximum to its store."""
+    length = score.shape[1]
+    total, power = tile_of(P, 1), tile_of(P, length)
+    nisa.activation(dst=power, op=nl.exp, data=score, bias=least)
+    nisa.tensor_reduce(dst=total, op=nl.add, data=power, axis=1)
+    nisa.reciprocal(dst=total, data=total)
+    weights = turned_by_pieces(power)
+    result = tile_of(P, P, out.dtype)
+    nisa.tensor_scalar(dst=result, data=product(weights, values, length // P), op0=nl.multiply, operand0=total)
+    nisa.dma_copy(dst=out[i * P : (i + 1) * P, 0:P], src=result, dge_mode=nisa.dge_mode.swdge)
+
+
 @nki.jit
 def fused_plain(q, k, v):
     """The fused kernel from query tile to query tile, every piece copied by itself: for `--schedule list`."""
     length = q.shape[1]
-    tiles = length // P
     out = nl.ndarray((length, P), dtype=q.dtype, buffer=nl.shared_hbm)
     query, key, value = load(q), load(k), load(v)
-    values = tile_of(P, length)
-    for j in range(tiles):
-        columns = slice(j * P, (j + 1) * P)
-        turned = nl.ndarray((P, P), dtype=v.dtype, buffer=nl.psum)
-        nisa.nc_transpose(dst=turned, data=value[0:P, columns])
-        nisa.tensor_copy(dst=values[0:P, columns], src=turned)
-    for i in range(tiles):
-        score = score_of(query, key, i)
-        top, total = tile_of(P, 1), tile_of(P, 1)
-        nisa.tensor_reduce(dst=top, op=nl.maximum, data=score, axis=1, negate=True)
-        power = tile_of(P, length)
-        nisa.activation(dst=power, op=nl.exp, data=score, bias=top)
-        nisa.tensor_reduce(dst=total, op=nl.add, data=power, axis=1)
-        nisa.reciprocal(dst=total, data=total)
-        weights = tile_of(P, length)
-        for j in range(tiles):
-            columns = slice(j * P, (j + 1) * P)
-            turned = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.psum)
-            nisa.nc_transpose(dst=turned, data=power[0:P, columns])
-            nisa.tensor_copy(dst=weights[0:P, columns], src=turned)
-        result = tile_of(P, P, out.dtype)
-        nisa.tensor_scalar(dst=result, data=product(weights, values, tiles), op0=nl.multiply, operand0=total)
-        nisa.dma_copy(dst=out[i * P : (i + 1) * P, 0:P], src=result, dge_mode=nisa.dge_mode.swdge)
+    values = turned_by_pieces(value)
+    for i in range(length // P):
+        score, least = score_of(query, key, i), tile_of(P, 1)
+        nisa.tensor_reduce(dst=least, op=nl.maximum, data=score, axis=1, negate=True)
+        attend(out, i, score, least, values)
     return out
 
 
 @nki.jit
-def baseline_plain(q, k, v):
-    """The three phases from query tile to query tile, every piece copied by itself: for `--schedule list`."""
+def fused_gathered(q, k, v):
+    """The same but for the maxima, which are gathered over all query tiles as the compiler does it."""
+    length = q.shape[1]
+    tiles = length // P
+    out = nl.ndarray((length, P), dtype=q.dtype, buffer=nl.shared_hbm)
+    query, key, value = load(q), load(k), load(v)
+    values = turned_by_pieces(value)
+    scores, tops = [score_of(query, key, i) for i in range(tiles)], tile_of(P, tiles)
+    for i in range(tiles):
+        nisa.tensor_reduce(dst=tops[0:P, i : i + 1], op=nl.maximum, data=scores[i], axis=1)
+    least = gathered(tops, nl.maximum, negate=True)
+    for i in range(tiles):
+        attend(out, i, scores[i], least[0:P, i : i + 1], values)
+    return out
+
+
+def by_phases(q, k, v, share):
+    """The three phases from query tile to query tile, every piece copied by itself; `share` query tiles a transfer."""
     length = q.shape[1]
     tiles = length // P
     out = nl.ndarray((length, P), dtype=q.dtype, buffer=nl.shared_hbm)
     scores = nl.ndarray((length, length), dtype=nl.float32, buffer=nl.private_hbm)
     weights = nl.ndarray((length, length), dtype=nl.float32, buffer=nl.private_hbm)
+
+    def rows(tensor, i):
+        return tensor[i * P : (i + share) * P, 0:length].reshape((share, P, length)).permute((1, 0, 2))
+
+    def some():
+        return nl.ndarray((P, share, length), dtype=nl.float32, buffer=nl.sbuf)
+
     query, key = load(q), load(k)
-    for i in range(tiles):
-        tile = tile_of(P, length)
-        nisa.tensor_copy(dst=tile, src=score_of(query, key, i))
-        nisa.dma_copy(dst=scores[i * P : (i + 1) * P, 0:length], src=tile)
-    for i in range(tiles):
-        tile, power = tile_of(P, length), tile_of(P, length)
-        nisa.dma_copy(dst=tile, src=scores[i * P : (i + 1) * P, 0:length])
-        top, total = tile_of(P, 1), tile_of(P, 1)
-        nisa.tensor_reduce(dst=top, op=nl.maximum, data=tile, axis=1, negate=True)
-        nisa.activation(dst=power, op=nl.exp, data=tile, bias=top)
-        nisa.tensor_reduce(dst=total, op=nl.add, data=power, axis=1)
-        nisa.reciprocal(dst=total, data=total)
-        nisa.tensor_scalar(dst=power, data=power, op0=nl.multiply, operand0=total)
-        nisa.dma_copy(dst=weights[i * P : (i + 1) * P, 0:length], src=power)
-    value, values = load(v), tile_of(P, length)
-    for j in range(tiles):
-        columns = slice(j * P, (j + 1) * P)
-        turned = nl.ndarray((P, P), dtype=v.dtype, buffer=nl.psum)
-        nisa.nc_transpose(dst=turned, data=value[0:P, columns])
-        nisa.tensor_copy(dst=values[0:P, columns], src=turned)
-    for i in range(tiles):
-        tile, ready = tile_of(P, length), tile_of(P, length)
-        nisa.dma_copy(dst=tile, src=weights[i * P : (i + 1) * P, 0:length])
-        for j in range(tiles):
-            columns = slice(j * P, (j + 1) * P)
-            turned = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.psum)
-            nisa.nc_transpose(dst=turned, data=tile[0:P, columns])
-            nisa.tensor_copy(dst=ready[0:P, columns], src=turned)
-        result = tile_of(P, P, out.dtype)
-        nisa.tensor_copy(dst=result, src=product(ready, values, tiles))
-        nisa.dma_copy(dst=out[i * P : (i + 1) * P, 0:P], src=result, dge_mode=nisa.dge_mode.swdge)
+    for i in range(0, tiles, share):
+        tile = some()
+        for part in range(share):
+            nisa.tensor_copy(dst=tile[0:P, part, 0:length], src=score_of(query, key, i + part))
+        nisa.dma_copy(dst=rows(scores, i), src=tile)
+    for i in range(0, tiles, share):
+        tile, power = some(), some()
+        nisa.dma_copy(dst=tile, src=rows(scores, i))
+        for part in range(share):
+            here = power[0:P, part, 0:length]
+            top, total = tile_of(P, 1), tile_of(P, 1)
+            nisa.tensor_reduce(dst=top, op=nl.maximum, data=tile[0:P, part, 0:length], axis=1, negate=True)
+            nisa.activation(dst=here, op=nl.exp, data=tile[0:P, part, 0:length], bias=top)
+            nisa.tensor_reduce(dst=total, op=nl.add, data=here, axis=1)
+            nisa.reciprocal(dst=total, data=total)
+            nisa.tensor_scalar(dst=here, data=here, op0=nl.multiply, operand0=total)
+        nisa.dma_copy(dst=rows(weights, i), src=power)
+    values = turned_by_pieces(load(v))
+    for i in range(0, tiles, share):
+        tile = some()
+        nisa.dma_copy(dst=tile, src=rows(weights, i))
+        for part in range(share):
+            ready = turned_by_pieces(tile[0:P, part, 0:length])
+            result = tile_of(P, P, out.dtype)
+            nisa.tensor_copy(dst=result, src=product(ready, values, tiles))
+            at = (i + part) * P
+            nisa.dma_copy(dst=out[at : at + P, 0:P], src=result, dge_mode=nisa.dge_mode.swdge)
     return out
+
+
+@nki.jit
+def baseline_plain(q, k, v):
+    """Three phases, one query tile a transfer: for `--schedule list`."""
+    return by_phases(q, k, v, 1)
+
+
+@nki.jit
+def baseline_gathered(q, k, v):
+    """The same with two query tiles a transfer, as the compiler does it."""
+    return by_phases(q, k, v, 2)

@@ -208,3 +208,20 @@ def two_tiles_of_psum(x, same):
     nisa.dma_copy(dst=out[0:128, 0:256], src=left)
     nisa.dma_copy(dst=out[0:128, 256:512], src=right)
     return out
+
+
+@nki.jit
+def tile_after_tile(x, tiles=6):
+    """Products of one pair of operands into tiles of their own, each copied out and stored before the next; the copies
+    name no engine."""
+    columns = x.shape[1]
+    out = nl.ndarray((tiles * 128, columns), dtype=nl.float32, buffer=nl.shared_hbm)
+    source = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=source, src=x)
+    for i in range(tiles):
+        product = nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(dst=product, stationary=source[0:128, 0:128], moving=source)
+        tile = nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=tile, src=product)
+        nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, 0:columns], src=tile)
+    return out

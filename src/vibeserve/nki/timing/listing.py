@@ -95,10 +95,10 @@ class ListScheduler:
         for number, plan in self._choices(recorder.plans[index]):
             stream = number + 16 * core
             free = machine.free.setdefault(stream, 0)
-            for _, queued, _ in self.available.setdefault(stream, []):
-                free += _length(machine.cost(recorder.plans[queued]))
-            for _, _, queued in self.waiting.setdefault(stream, []):
-                free += _length(machine.cost(recorder.plans[queued]))
+            queue = [(ready, queued) for _, queued, ready in self.available.setdefault(stream, [])]
+            queue += [(ready, queued) for ready, _, queued in self.waiting.setdefault(stream, [])]
+            for ready, queued in sorted(queue):
+                free = max(free, ready) + _length(machine.cost(recorder.plans[queued]))
             self.version.setdefault(stream, 0)
             machine.streams[index], machine.kinds[index] = stream, number
             ends = max(free, machine.ready(index)) + _length(machine.cost(plan))
