@@ -65,6 +65,41 @@ def test_status_numbers():
     assert knowledge.find_error("1202").code == "NRT_EXEC_HW_ERR_NC_UE"
 
 
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("nrt_execute failed: status_code=1006", "NRT_EXEC_OOB"),
+        ("nrt_execute returned 1202", "NRT_EXEC_HW_ERR_NC_UE"),
+        ("ERROR  NRT:nrt_load  Failed to load NEFF: status=4", "NRT_RESOURCE"),
+        ("INFO: XTP004: Too many instructions", "NCC_EXTP004"),
+        ("ERROR TDRV:dmem_alloc_internal Failed to alloc DEVICE memory: 13743184", "log-06"),
+        ("Virtual Neuron Core(s) not available - Requested:2 Available:0 Virtual Core size 1", "log-04"),
+        ("[XCG815] Estimated peak HBM usage (19.0) exceeds 16GB. Neff won't be able to load", "message-34"),
+        ("Too many instructions after unroll for function sg0000 !", "message-35"),
+        ("RuntimeError: neuronx-cc failed with -9", "log-23"),
+        ("['neuronx-cc', 'compile'] returned non-zero exit status 70.", "log-24"),
+        ("ModuleNotFoundError: No module named 'neuronxcc'", "log-25"),
+        ("Failed to initialize devices, error:5", "log-08"),
+        ("AttributeError: module 'nki' has no attribute 'simulate_kernel'", "message-22"),
+    ],
+)
+def test_messages_as_they_stand_in_logs(line, code):
+    assert code in [item.code for item in knowledge.explain(f"before\n2026-05-04 10:22 {line}\nafter")]
+
+
+@pytest.mark.parametrize(
+    "line", ["nrt_init returned 0", "status=4 of the request", "ABC123 and XYZ999", "exit status 7"]
+)
+def test_what_is_no_code(line):
+    assert knowledge.explain(line) == []
+
+
+def test_a_log_that_is_not_there(cli):
+    code, _, err = cli("nki", "explain", "log-neuron-cc.txt")
+    assert code == 2
+    assert "no such file: log-neuron-cc.txt" in err
+
+
 def test_unknown_code_suggests():
     with pytest.raises(InputError, match="no error code 'NCC_EVRF101'") as caught:
         knowledge.find_error("NCC_EVRF101")

@@ -31,6 +31,10 @@ def explain(
         text = sys.stdin.read()
     elif len(message) < 4096 and "\n" not in message and Path(message).is_file():
         text = Path(message).read_text(encoding="utf-8", errors="replace")
+    elif message.endswith((".txt", ".log")) and " " not in message:
+        raise InputError(
+            f"no such file: {message}", hint="give a log file, a message in quotes, or - for standard input"
+        )
     else:
         text = message
     if not text.strip():

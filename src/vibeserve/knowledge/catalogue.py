@@ -58,7 +58,7 @@ class ErrorEntry:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A message without a code: `pattern` is its shape, <x> standing for anything."""
+    """A message without a code: `pattern` is its shape, <x> standing for anything; `also` are further shapes of the same."""
 
     id: str
     kind: str
@@ -66,6 +66,7 @@ class Signature:
     meaning: str
     fix: str
     since: str = ""
+    also: tuple[str, ...] = ()
     source: tuple[str, ...] = ()
     line: int = 0
 

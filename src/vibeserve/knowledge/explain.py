@@ -10,10 +10,14 @@ from typing import Any
 from vibeserve.knowledge import catalogue
 
 _CODE = re.compile(
-    r"NCC_[EI][A-Z]{3}[0-9]{3}|(?<![A-Z0-9_])\[([A-Z]{3}[0-9]{3})\]|(?<![A-Z0-9_])(E[A-Z]{3}[0-9]{3})(?![0-9A-Z])"
+    r"NCC_[EI][A-Z]{3}[0-9]{3}|(?<![A-Z0-9_])\[([A-Z]{3}[0-9]{3})\]|(?<![A-Z0-9_])([EI]?[A-Z]{3}[0-9]{3})(?![0-9A-Z])"
 )
 _RULE = re.compile(r"\[([A-Z][A-Z0-9]{0,3}(?:-[A-Z0-9]+)+)\]")  # as the simulator writes its rules
 _STATUS = re.compile(r"\bNRT_[A-Z_]+\b|\berr_[a-z0-9_]+\b")
+# The number that a call of the runtime answered with.
+_NUMBER = re.compile(
+    r"\b(?:nrt_\w+|NRT)\b.{0,80}?\b(?:status(?:[ _]?code)?|returned|ret|error(?:[ _]?code)?)[ =:]{1,3}(\d{1,4})\b", re.I
+)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)|([\w./-]+\.py):(\d+)')
 _OURS = ("site-packages", "dist-packages", "/lib/python", "neuronxcc", "torch_xla", "<frozen", "<string>", "vibeserve/")
 
@@ -80,6 +84,9 @@ def _codes(line: str) -> list[str]:
         text = match.group(1) or match.group(2) or match.group(0)
         candidates = [text] if text.startswith("NCC_") else [f"NCC_{text}", f"NCC_E{text}", f"NCC_I{text}"]
         out += [code for code in candidates if code in catalogue.errors()][:1]
+    for match in _NUMBER.finditer(line):
+        found = [entry.code for entry in catalogue.errors().values() if entry.number == int(match.group(1))]
+        out += [code for code in found if code != "NRT_SUCCESS"]
     out += [name for name in _RULE.findall(line) if name in catalogue.errors()]
     return out + [name for name in _STATUS.findall(line) if name in catalogue.errors()]
 
@@ -90,12 +97,15 @@ def _patterns() -> tuple[tuple[catalogue.Signature, re.Pattern[str]], ...]:
     out = []
     for signature in catalogue.signatures():
         text = signature.pattern.split(" (")[0].strip()
-        parts = [re.escape(part.strip()) for part in re.split(r"<[^<>]*>|\.\.\.|…", text)]
-        words = [part for part in parts if part]
-        if sum(len(part) for part in words) < 12:
-            continue
-        body = r".{0,120}?".join(re.sub(r"(\\ )+", r"\\s+", part) for part in words)
-        out.append((signature, re.compile(body, re.I)))
+        ways = text.split(" / ")
+        whole = [text] if any(len(way) < 12 for way in ways) else ways
+        for way in (*whole, *signature.also):
+            parts = [re.escape(part.strip()) for part in re.split(r"<[^<>]*>|\.\.\.|…", way)]
+            words = [part for part in parts if part]
+            if sum(len(part) for part in words) < 12:
+                continue
+            body = r".{0,120}?".join(re.sub(r"(\\ )+", r"\\s+", part) for part in words)
+            out.append((signature, re.compile(body, re.I)))
     return tuple(out)
 
 

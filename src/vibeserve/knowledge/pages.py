@@ -121,11 +121,12 @@ def _error(entry: catalogue.ErrorEntry) -> Page:
 
 def _signature(item: catalogue.Signature) -> Page:
     since = f"\n\nSince: {item.since}." if item.since else ""
+    also = f"\n\nAlso seen as: {'; '.join(item.also)}." if item.also else ""
     return Page(
         id=f"message/{item.id}",
         title=item.pattern,
         kind="message",
-        body=f"{item.meaning}\n\nWhat to do: {item.fix}{since}",
+        body=f"{item.meaning}\n\nWhat to do: {item.fix}{also}{since}",
         source="knowledge/data/signatures.yaml",
         line=item.line,
         words=f"error message log {catalogue.asked(item.id)}",
