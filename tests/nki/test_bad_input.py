@@ -111,6 +111,27 @@ def test_arrays_that_are_not_contiguous(view: Callable[[Any], Any]) -> None:
     np.testing.assert_array_equal(simulate(doubled)(array), 2 * array)
 
 
+@pytest.mark.parametrize("kind", [">f4", ">i4", ">u2", ">f2"])
+def test_arrays_of_the_other_byte_order(kind: str) -> None:
+    """Converted on the way in; what the kernel writes into such an argument is there, in that order."""
+    array = np.arange(32, dtype=kind).reshape(4, 8)
+    np.testing.assert_array_equal(simulate(doubled)(array), 2 * np.arange(32).reshape(4, 8))
+
+    def in_place(x: Any) -> Any:
+        tile = nl.load(x)
+        nisa.tensor_scalar(tile, tile, nl.add, 1)
+        nl.store(x, tile)
+        return x
+
+    def constant(x: Any) -> Any:
+        return doubled(nl.shared_constant(np.arange(6, dtype=kind).reshape(2, 3)))
+
+    assert simulate(in_place)(array) is array
+    np.testing.assert_array_equal(array, 1 + np.arange(32).reshape(4, 8))
+    assert array.dtype == np.dtype(kind)
+    np.testing.assert_array_equal(simulate(constant)(array), 2 * np.arange(6).reshape(2, 3))
+
+
 @pytest.mark.parametrize(
     ("array", "code"),
     [

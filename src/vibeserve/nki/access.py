@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from vibeserve.nki import overlaps
 from vibeserve.nki.dtypes import float32, from_f32, round_tf32, tfloat32, to_f32
 from vibeserve.nki.errors import KernelError
 from vibeserve.nki.memory import EMPTY, FULL, GONE, PARTIAL
@@ -210,6 +211,8 @@ def mark(tensor: NkiTensor) -> None:
 
 def keep_unwritten(tensor: NkiTensor) -> None:
     """Before an instruction that leaves part of dst as it was: what nobody wrote holds poison, not chance bytes."""
+    if tensor.storage.overlap is not None:
+        overlaps.fetch(tensor)
     if tensor.storage.state != FULL:
         tensor.storage.poison()
 

@@ -106,8 +106,9 @@ class Inputs:
             )
         region = MemoryRegion.shared_hbm if self.session.cores_per_rank > 1 else MemoryRegion.private_hbm
         inflate = not self.session.precise and dtype.low_precision
-        direct = array.flags.c_contiguous and array.flags.writeable and array.flags.aligned and not inflate
-        held = array if direct else np.ascontiguousarray(array)
+        native = array.dtype.isnative
+        direct = array.flags.c_contiguous and array.flags.writeable and array.flags.aligned and native and not inflate
+        held = array if direct else np.ascontiguousarray(array, None if native else array.dtype.newbyteorder("="))
         if inflate:
             held = held.astype(np.float32)
         elif not direct and np.shares_memory(held, array):
@@ -237,8 +238,8 @@ def _changed(value: Any, fields: dict[str, Any]) -> Any:
 
 
 def checked_dtype(array: np.ndarray, where: str) -> DType:
-    """The NKI dtype of an argument, or a KernelError that says what to cast it to."""
-    dtype = resolve(array.dtype, strict=False)
+    """The NKI dtype of an argument in either byte order, or a KernelError that says what to cast it to."""
+    dtype = resolve(array.dtype if array.dtype.isnative else array.dtype.newbyteorder("="), strict=False)
     if dtype is None:
         wanted = {"f": "float32", "i": "int32", "u": "uint32"}.get(array.dtype.kind)
         raise KernelError(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from vibeserve.nki import overlaps
 from vibeserve.nki.dtypes import DType
 from vibeserve.nki.errors import BudgetError, KernelError, Place, kernel_place
 from vibeserve.nki.memory import GONE, MemoryRegion, Storage
@@ -92,7 +93,7 @@ class Core:
 
     __slots__ = (
         "accumulators", "coordinates", "count", "index", "lives", "log", "loop_depth", "loop_names", "loop_tensors", "loops", "occurrences",
-        "peaks", "rank", "rng", "scheduler", "session",
+        "peaks", "placed", "rank", "rng", "scheduler", "session",
     )  # fmt: skip
 
     def __init__(self, session: Session, index: int, rank: int, coordinates: tuple[int, ...], scheduler: Any = None):
@@ -104,6 +105,7 @@ class Core:
         self.count = 0
         self.lives: list[list[Any]] = []
         self.peaks: dict[MemoryRegion, tuple[int, int]] | None = None  # what `capacity` made of the lives
+        self.placed: list[Any] = []  # the tiles with addresses of their own: see `overlaps`
         self.occurrences: dict[Any, int] = {}
         self.accumulators: dict[str, Any] = {}
         self.rng: dict[str, Any] = {}
@@ -233,6 +235,8 @@ def _new(
         at = session.sequence
         storage.life = [at, at, storage.free * dtype.itemsize, region, name or session.allocated, place, address]
         core.lives.append(storage.life)
+        if address is not None and session.precise:
+            overlaps.place(core, storage)
     for observer in session.observers:
         observer.allocated(core, storage)
     return storage

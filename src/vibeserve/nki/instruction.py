@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from vibeserve.nki import access, races
+from vibeserve.nki import access, overlaps, races
 from vibeserve.nki.context import Core, _local, current_core
 from vibeserve.nki.errors import KernelError
 from vibeserve.nki.memory import EMPTY, FULL, GONE
@@ -186,6 +186,11 @@ def dispatch(spec: Spec, args: tuple[Any, ...]) -> NkiInstruction:
                 for item in value:
                     if type(item) is NkiTensor and item.buffer.is_hbm:
                         races.note(core, item, write=True)
+    if core.placed and not session.shape_only:
+        for at in spec.writes:
+            value = args[at]
+            if type(value) is NkiTensor and value.storage.overlap is not None:
+                overlaps.wrote(value)
     name = args[spec.at_name] if spec.at_name >= 0 else None
     if core.log is not None and spec.name not in races.MEETINGS:
         writes = [args[at] for at in spec.writes]
@@ -229,6 +234,8 @@ def _before_read(core: Core, spec: Spec, tensor: NkiTensor, sequence: int, share
     storage = tensor.storage
     if storage.life is not None:
         storage.life[1] = sequence
+    if storage.overlap is not None:
+        overlaps.read(core, tensor)
     if storage.state != FULL and not sparse and not access.written(tensor):
         unwritten_read(core, spec.name, tensor)
     if storage.aliases is not None and storage.aliases.written:

@@ -60,7 +60,7 @@ class Storage:
 
     __slots__ = (
         "__weakref__", "accesses", "address", "aliases", "behind", "conflicts", "core", "count", "data", "dtype", "external", "free", "held", "inflated",
-        "itemsize", "kind", "life", "mask", "name", "number", "partitions", "place", "poisoned", "region", "scale", "state",
+        "itemsize", "kind", "life", "mask", "name", "number", "overlap", "partitions", "place", "poisoned", "region", "scale", "state",
         "sums", "taken", "unwritten",
     )  # fmt: skip
 
@@ -100,6 +100,7 @@ class Storage:
         self.behind: tuple[np.ndarray, str] | None = None  # the same before a barrier on another tensor, and which
         self.accesses: list[Any] = []
         self.aliases: Any = None  # the storages of other arguments in the same memory: see `races`
+        self.overlap: Any = None  # the tiles at the same address: see `overlaps`
         self.name = name
         self.place = place
         self.address = address

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vibeserve.nki import access
+from vibeserve.nki import access, overlaps
 from vibeserve.nki.context import Core
 from vibeserve.nki.dtypes import round_tf32, tfloat32, unpack_x4
 from vibeserve.nki.instruction import check_rows, instruction
@@ -107,6 +107,8 @@ def accumulate_into(core: Core, dst: NkiTensor, product: np.ndarray, accumulate:
         access.write(dst, product)
         _note_sum(dst)
         return
+    if storage.overlap is not None and (accumulate is True or storage.sums is not None):
+        overlaps.read(core, dst)
     if accumulate is True:
         if storage.state == EMPTY or not access.written(dst):
             storage.poison()

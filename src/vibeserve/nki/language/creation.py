@@ -204,6 +204,8 @@ def shared_constant(constant: Any) -> NkiTensor:
         raise KernelError(
             f"nl.shared_constant({type(value).__name__})", code="NKI-CONSTANT", rule="a NumPy array or a .npy path"
         )
+    if not value.dtype.isnative:
+        value = value.astype(value.dtype.newbyteorder("="))
     dtype = resolve(value.dtype, strict=False)
     if dtype is None:
         raise KernelError(f"nl.shared_constant of {value.dtype}", code="NCC_ESPP004", fix="cast it to float32 or int32")
