@@ -59,6 +59,13 @@ def test_the_environment_comes_from_front_matter_too(tmp_path):
         ({"NEURON_CC_FLAGS": "--target trn2 -O1 --optlevel=3"}, "compiler flags"),
         ({"NEURON_CC_FLAGS": "--target trn2 --lnc 1 --logical-nc-config=2"}, "compiler flags"),
         ({"NEURON_CC_FLAGS": "--target trn2 --auto-cast=none --auto-cast-type bf16"}, "compiler flags"),
+        (
+            {
+                "NEURON_CC_FLAGS": "--enable-mixed-precision-accumulation --disable-mixed-precision-accumulation",
+                "NEURON_PLATFORM_TARGET_OVERRIDE": "trn2",
+            },
+            "compiler flags",
+        ),
         ({"NEURON_CC_FLAGS": "--target trn2 --no_cache --retry_failed_compilation"}, "compiler flags"),
         ({"NKI_VENV_PATH": "/nowhere"}, "kernel environment"),
     ],
@@ -203,6 +210,13 @@ def test_without_an_environment_the_command_exits_3_with_the_known_words(cli, mo
     code, out, _ = cli("nki", "doctor", "--json")
     assert code == 3
     assert json.loads(out)["error"]["message"] == doctor.NOT_CONFIGURED
+    (tmp_path / "output").mkdir()
+    code, out, err = cli("nki", "doctor", "--output", "output", "--json")
+    document = json.loads(out)
+    assert code == 3
+    assert document["ok"] is False
+    assert f"error: {doctor.NOT_CONFIGURED}" in err
+    assert any(item["name"].startswith("output") and item["ok"] is False for item in document["checks"])
 
 
 def test_the_ready_header_is_what_lint_wants(cli):

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from typer.exceptions import Exit
 
-from vibeserve.base.errors import EXIT_DOES_NOT_HOLD, MissingError
-from vibeserve.cli.output import JsonFlag, print_json, print_table
+from vibeserve.base.errors import EXIT_DOES_NOT_HOLD, EXIT_MISSING, MissingError
+from vibeserve.cli.output import JsonFlag, note, print_json, print_table
 from vibeserve.nki import doctor as checks
 
 
@@ -40,18 +40,25 @@ def doctor(
         return
     found = checks.diagnose(checks.this_machine(), script, output)
     wrong = [item for item in found if item.ok is False]
-    if as_json and not any(item.detail == checks.NOT_CONFIGURED for item in wrong):
-        print_json({"ok": not wrong, "checks": [item.document() for item in found]})
-    elif not as_json:
+    lacking = MissingError(
+        checks.NOT_CONFIGURED, hint="without a device, kernels run on the simulator: vibeserve nki run SCRIPT"
+    )
+    missing = any(item.detail == checks.NOT_CONFIGURED for item in wrong)
+    if as_json:
+        document: dict[str, object] = {"ok": not wrong, "checks": [item.document() for item in found]}
+        error = {"code": lacking.code, "message": lacking.message, "hint": lacking.hint}
+        print_json({"error": error, **document} if missing else document)
+        if missing:
+            note(f"error: {lacking.message}\nhint: {lacking.hint}")
+            raise Exit(EXIT_MISSING)
+    else:
         marks = {True: "ok", False: "WRONG", None: "not run"}
         print_table(
             ["check", "", "what was seen", "what to do"],
             [[item.name, marks[item.ok], item.detail, item.fix] for item in found],
         )
-    if any(item.detail == checks.NOT_CONFIGURED for item in wrong):
-        raise MissingError(
-            checks.NOT_CONFIGURED, hint="without a device, kernels run on the simulator: vibeserve nki run SCRIPT"
-        )
+    if missing:
+        raise lacking
     if wrong:
         raise Exit(EXIT_DOES_NOT_HOLD)
 

@@ -37,6 +37,11 @@ _SAME = {
 # Pairs that mean nothing together: (a flag with its value, or without one for any) and why.
 _CONTRADICTIONS = (
     (("--auto-cast", "none"), ("--auto-cast-type", None), "nothing is cast"),
+    (
+        ("--enable-mixed-precision-accumulation", None),
+        ("--disable-mixed-precision-accumulation", None),
+        "the second turns the first off",
+    ),
     (("--no_cache", None), ("--cache_dir", None), "the cache is not used"),
     (("--no_cache", None), ("--retry_failed_compilation", None), "the cache is not used"),
 )
@@ -136,7 +141,7 @@ def _venv(machine: Machine) -> Check:
             "kernel environment",
             False,
             f"{path} holds no virtual environment (no bin/activate)",
-            "correct NKI_VENV_PATH",
+            f"correct {'NKI_VENV_PATH' if machine.environment.get('NKI_VENV_PATH') else f'nki_venv_path in {SETTINGS_FILE}'}",
         )
     return Check("kernel environment", True, f"{path}: source {path}/bin/activate")
 
