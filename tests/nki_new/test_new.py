@@ -64,5 +64,8 @@ def test_nothing_is_overwritten_and_nonsense_is_told(tmp_path, cli):
         assert code == 2
         assert said in err
     assert sorted(path.name for path in Path(tmp_path).iterdir()) == ["mine"]
+    for taken in ("class", "nki", "np"):
+        with pytest.raises(InputError, match="is a word of Python"):
+            new(taken, "scan", tmp_path)
     with pytest.raises(InputError):
         new("third", "scan", tmp_path, utilities="steal")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import keyword
 import re
 import textwrap
 import tomllib
@@ -16,6 +17,7 @@ from vibeserve.base.errors import InputError
 _HERE = Path(__file__).parent
 _TABLE: dict[str, dict[str, Any]] = tomllib.loads((_HERE / "kinds.toml").read_text(encoding="utf-8"))
 KINDS = tuple(_TABLE)
+_TAKEN = ("nki", "nl", "nisa", "np", "range", "min", "max", "len")  # what the templates use by these names
 _SLUG = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _PASTED = '''
 
@@ -51,12 +53,14 @@ def new(slug: str, kind: str, destination: Path, *, utilities: str | None = None
     """Make the directory `destination`/`slug` with a kernel that starts from `kind`; returns the files written.
 
     `utilities` is "paste" (into the kernel file) or "import" (from nkilib); None imports where nkilib is installed. Raises
-    InputError for an unknown kind, a slug that is no hyphenated name, or a directory that exists.
+    InputError for an unknown kind, a slug that is no hyphenated name or is taken, or a directory that exists.
     """
     if kind not in _TABLE:
         raise InputError(f"there is no kind {kind!r} to start from", hint=f"one of {', '.join(KINDS)}")
     if not _SLUG.fullmatch(slug):
         raise InputError(f"{slug!r} is no name for a kernel", hint="lower-case words with hyphens, as my-kernel")
+    if keyword.iskeyword(slug) or slug in _TAKEN:
+        raise InputError(f"{slug!r} is a word of Python or of the kernel's own imports", hint=f"my-{slug}")
     if utilities not in (None, "paste", "import"):
         raise InputError(f"utilities {utilities!r}", hint="paste or import")
     folder = destination / slug

@@ -134,7 +134,8 @@ def narrow_tile(source: Source) -> Iterator[Hit]:
 
 @check
 def unfused_activation(source: Source) -> Iterator[Hit]:
-    """tensor_scalar (multiply, add, or multiply and then add) into a tile that the next statement activates, without scale or bias."""
+    """tensor_scalar (multiply, add, or multiply and then add) into a tile that the next statement activates, without scale
+    or bias; a column is too short for two of them to matter."""
     for call, _ in source.kernel_calls("nki.isa.activation"):
         if source.keyword(call, "scale") is not None or source.keyword(call, "bias") is not None:
             continue
@@ -146,7 +147,7 @@ def unfused_activation(source: Source) -> Iterator[Hit]:
         same = source.tile_of(source.argument(before, "dst", 0))
         if (
             op in ("multiply", "add")
-            and (then is None or (op, then) == ("multiply", "add"))
+            and (then is None or ((op, then) == ("multiply", "add") and same is not None and _free_elements(same) != 1))
             and same is not None
             and same == source.tile_of(source.keyword(call, "data"))
         ):
