@@ -117,6 +117,28 @@ def seeds():
     return [name for name in names if name in os.environ] or os.listdir("/nowhere")
 tried("own environment", seeds)
 """,
+    # All of it is a favour to itself: less for the rival, more for its own threads.
+    "HindersItsRival": """
+tried("stop", lambda: os.kill(RIVAL, 19))
+tried("nice", lambda: os.setpriority(os.PRIO_PROCESS, RIVAL, 19))
+tried("cores", lambda: os.sched_setaffinity(RIVAL, {0}))
+tried("memory", lambda: pathlib.Path(f"/proc/{RIVAL}/oom_score_adj").write_text("1000"))
+tried("group", lambda: next(pathlib.Path(path, "cpu.max").write_text("1000 100000") for path, _, names in os.walk("/sys/fs/cgroup") if "cpu.max" in names))
+tried("own nice", lambda: os.setpriority(os.PRIO_PROCESS, 0, -20))
+tried("own turn", lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50)))
+tried("own end", lambda: pathlib.Path("/proc/self/oom_score_adj").write_text("-1000"))
+""",
+    # What would be loaded into checker, benchmark and reference before they do anything.
+    "LoadsItselfIntoOthers": """
+PLACES = ["/etc/ld.so.preload", "/etc/environment", "/etc/profile.d/zoo.sh", "/etc/hosts", "/etc/ld.so.conf.d/zoo.conf"]
+for place in PLACES:
+    tried(place, lambda: open(place, "a").write(MARK))
+for folder in ("/usr/lib", "/usr/local/lib", "/usr/local/bin", os.path.dirname(sys.executable), os.path.dirname(RELAY)):
+    tried(f"plant in {folder}", lambda: open(os.path.join(folder, MARK), "w").write(MARK))
+tried("relay", lambda: open(RELAY, "a").write("#"))
+tried("trace", lambda: __import__("ctypes").CDLL(None, use_errno=True).ptrace(16, RIVAL, 0, 0) == 0 or os.listdir("/nowhere"))
+tried("mount", lambda: __import__("ctypes").CDLL(None).mount(b"none", b"/usr", b"tmpfs", 0, None) == 0 or os.listdir("/nowhere"))
+""",
     "KeepsAnswersForItsNextLife": """
 PLACES = ["/dev/shm", "/tmp", "/var/tmp", os.path.expanduser("~"), "/run"]
 for place in PLACES:

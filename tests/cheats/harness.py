@@ -10,8 +10,9 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -70,19 +71,19 @@ class Reference(Honest):
 class Life:
     """A server of one kind, which can be ended and started anew."""
 
-    def __init__(self, kind: Callable[[], Honest], stack: contextlib.ExitStack):
-        self._kind, self._stack = kind, stack
+    def __init__(self, kind: type[Honest], stack: contextlib.ExitStack):
+        self.kind, self._stack = kind, stack
         self.url = self.restart()
 
     def restart(self) -> str:
         """End it, start another, and say where."""
         self._stack.close()
-        self.url = self._stack.enter_context(serving(self._kind()))
+        self.url = self._stack.enter_context(serving(self.kind()))
         return self.url
 
 
 @contextlib.contextmanager
-def living(kind: Callable[[], Honest]) -> Iterator[Life]:
+def living(kind: type[Honest]) -> Iterator[Life]:
     """A life, ended with the block."""
     with contextlib.ExitStack() as stack:
         yield Life(kind, stack)
@@ -96,10 +97,17 @@ def traffic(seed: int) -> Traffic:
     return found
 
 
+def asked_by(kind: type[Honest], seed: int) -> Traffic:
+    """The traffic of the benchmark that this kind of server is asked by."""
+    plain = traffic(seed)
+    fields = {name: value for name, value in plain.fields.items() if name not in kind.lacks} | kind.fields
+    return replace(plain, fields=fields, width=kind.at_once or plain.width)
+
+
 def probed(life: Life, oracle: str, seed: int, restart: bool = False, bundle: Bundle = BUNDLE) -> list[str]:
     """What the probes hold against a server."""
     again = life.restart if restart else None
-    asked = traffic(seed)
+    asked = asked_by(life.kind, seed)
     results = probe(bundle, life.url, seed=seed, oracle_url=oracle, timeout_s=20.0, restart=again, traffic=asked)
     return [f"{result.name}: {result.detail}" for result in results if result.ok is False]
 
@@ -120,7 +128,7 @@ def loaded(url: str, oracle: str, seed: int) -> list[str]:
     return [f"load: {words}" for words in wrong]
 
 
-def found_by_probes(kind: Callable[[], Honest], oracle: str) -> list[str]:
+def found_by_probes(kind: type[Honest], oracle: str) -> list[str]:
     """Everything that probes hold against a server, in the order of a run: probes, load, other probes."""
     with living(kind) as life:
         return probed(life, oracle, 11) or loaded(life.url, oracle, 12) or probed(life, oracle, 13, restart=True)
@@ -165,11 +173,12 @@ def checked(url: str, *words: str) -> list[str]:
     return wrong or ([] if code == 0 else ["checker: not passed"])
 
 
-def benchmarked(url: str, seed: int, with_answers: bool) -> tuple[float, list[str]]:
+def benchmarked(url: str, seed: int, with_answers: bool, at_once: int = 0) -> tuple[float, list[str]]:
     """(value, what a window of the shipped benchmark holds against it, and the checker against the sampled answers)."""
+    words = (*SHORT, "--concurrency", str(at_once or WIDTH))
     with tempfile.TemporaryDirectory(dir=_HOME) as folder:
         output = Path(folder) / "window.json"
-        result = run_benchmark(BUNDLE, url, FOLDER, seed=seed, window_s=1.0, output=output, extra_args=SHORT)
+        result = run_benchmark(BUNDLE, url, FOLDER, seed=seed, window_s=1.0, output=output, extra_args=words)
         if result.value is None:
             return 0.0, [f"benchmark: {result.detail}"]
         if not with_answers or not any(sample["token_ids"] for sample in result.document["samples"]):
@@ -180,7 +189,7 @@ def benchmarked(url: str, seed: int, with_answers: bool) -> tuple[float, list[st
 def outlasts(life: Life, value: float, seed: int) -> list[str]:
     """What the value in this life holds against one of the life before. A busy machine is looked at more than once."""
     for look in range(LOOKS):
-        again, wrong = benchmarked(life.url, seed + look, with_answers=False)
+        again, wrong = benchmarked(life.url, seed + look, with_answers=False, at_once=life.kind.at_once)
         if wrong:
             return wrong
         if not lost(again, value, "higher"):
@@ -188,14 +197,14 @@ def outlasts(life: Life, value: float, seed: int) -> list[str]:
     return [f"restart: {again:.0f} tokens/s after {value:.0f}"]
 
 
-def found_by_gates(kind: Callable[[], Honest], oracle: str, seed: int = 21) -> list[str]:
+def found_by_gates(kind: type[Honest], oracle: str, seed: int = 21) -> list[str]:
     """Everything that a run's gates hold against a server, in a run's order."""
     integrity = Integrity(BUNDLE, FOLDER)
     before = integrity.digests()
     with living(kind) as life:
         wrong = checked(life.url) or probed(life, oracle, seed)
         if not wrong:
-            value, wrong = benchmarked(life.url, seed + 1, with_answers=True)
+            value, wrong = benchmarked(life.url, seed + 1, with_answers=True, at_once=kind.at_once)
             wrong = wrong or probed(life, oracle, seed + 2, restart=True) or outlasts(life, value, seed + 3)
     after = integrity.digests()
     return wrong + [

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import hashlib
+import pickle
 import random
+import shutil
+import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import Any, ClassVar
 
 from .llama import MODEL, State
@@ -246,6 +252,134 @@ class UsageWithDetails(Honest):
         }
 
 
+class CoalescesWhatIsInFlight(Honest):
+    """Who asks what somebody else is being answered right now reads along; what has ended is computed anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flying: dict[tuple[str, int], list[tuple[int, str]]] = {}
+
+    def tokens(self, ask: Ask) -> Tokens:
+        key = ask.prompt, ask.count
+        made = self.flying.get(key)
+        if made is not None:
+            for place in range(ask.count):
+                while len(made) <= place:
+                    time.sleep(0.0005)
+                yield made[place]
+            return
+        made = self.flying[key] = []
+        try:
+            for token in super().tokens(ask):
+                made.append(token)
+                if len(made) == ask.count:
+                    self.flying.pop(key, None)
+                yield token
+        finally:  # a stop string ended it, or its client has left: who read along goes on alone
+            self.flying.pop(key, None)
+            made += list(MODEL.tokens(ask.prompt, ask.count))[len(made) :]
+
+
+class PrefixesOnDisk(Honest):
+    """States of prompts lie on disk, for this life and the next; tokens are computed."""
+
+    place = Path(tempfile.mkdtemp(prefix="zoo-prefixes-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+
+    def tokens(self, ask: Ask) -> Tokens:
+        file = self.place / hashlib.sha256(ask.prompt.encode()).hexdigest()
+        if file.exists():
+            state = pickle.loads(file.read_bytes())
+        else:
+            time.sleep(0.02)
+            state = MODEL.begun(ask.prompt)
+            fresh = file.with_suffix(f".{ask.port}")
+            fresh.write_bytes(pickle.dumps(state))
+            fresh.replace(file)
+        for token in MODEL.tokens(ask.prompt, ask.count, state):
+            time.sleep(self.step_s)
+            yield token
+
+
+class WindowsOfCompany(Honest):
+    """Requests start together, every 60 ms: a long wait for the first token, and full batches."""
+
+    def tokens(self, ask: Ask) -> Tokens:
+        time.sleep(0.06 - time.monotonic() % 0.06)
+        return super().tokens(ask)
+
+
+class LooksUpInThePrompt(Honest):
+    """Drafts are looked up in the prompt and the answer so far; as many as the model agrees with come at once."""
+
+    def tokens(self, ask: Ask) -> Tokens:
+        known, drafted = ask.prompt, ""
+        for number, text in MODEL.tokens(ask.prompt, ask.count):
+            if not drafted.startswith(text):
+                time.sleep(self.step_s)
+                at = known.rfind((known + text)[-2:])
+                drafted = text + known[at + 2 : at + 6] if at >= 0 else ""
+            drafted, known = drafted[1:], known + text
+            yield number, text
+
+
+class WordsAtOnce(Honest):
+    """Text and ids are sent where a word ends, or after eight tokens."""
+
+    def pieces(self, ask: Ask) -> Any:
+        text, ids = "", list[int]()
+        for piece, reason in super().pieces(ask):
+            text, ids = text + piece.text, ids + piece.ids
+            if reason is not None or not text[-1:].isalnum() or len(ids) >= 8:
+                yield Piece(text, ids), reason
+                text, ids = "", []
+
+
+class PausedAndRecomputed(Honest):
+    """Where many are there the last to come is preempted in its middle, and computed again later."""
+
+    def tokens(self, ask: Ask) -> Tokens:
+        for place, token in enumerate(super().tokens(ask)):
+            if place == ask.count // 2 and self.running > 3:
+                time.sleep(0.04)
+                list(MODEL.tokens(ask.prompt, place))
+            yield token
+
+
+class ShortestFirst(Honest):
+    """One place for long answers, and short ones go past them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.long = threading.Semaphore(1)
+
+    def tokens(self, ask: Ask) -> Tokens:
+        if ask.count < 12:
+            yield from super().tokens(ask)
+            return
+        with self.long:
+            yield from super().tokens(ask)
+
+
+class SlowsAsItWarms(Honest):
+    """A machine that gets hot: each second costs it some of its pace."""
+
+    def tokens(self, ask: Ask) -> Tokens:
+        slower = 1 + min(1.0, (time.monotonic() - self.begun_s) / 5)
+        for token in MODEL.tokens(ask.prompt, ask.count):
+            time.sleep(self.step_s * slower)
+            yield token
+
+
+#: Written together with `zealous.py`, before the probes had seen them.
+LATE: dict[str, type[Honest]] = {
+    kind.__name__: kind
+    for kind in (
+        CoalescesWhatIsInFlight, PrefixesOnDisk, WindowsOfCompany, LooksUpInThePrompt, WordsAtOnce, PausedAndRecomputed,
+        ShortestFirst, SlowsAsItWarms,
+    )
+}  # fmt: skip
+HONEST |= LATE
 for kind in (
     CompilesEachLength, PrefillHoldsOthersUp, TwoAtOnce, GrowingPieces, PrefixesOfAnotherLife, DraftsOfAnotherLife,
     UsageWithDetails,

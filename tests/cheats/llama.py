@@ -107,6 +107,16 @@ class Model:
             yield number, chr(number)
             state = self.read([number], state)
 
+    def penalised(self, prompt: str, count: int, penalty: float) -> Iterator[tuple[int, str]]:
+        """Greedy tokens, each the less likely the more often the answer has it already (OpenAI's frequency_penalty)."""
+        state = self.begun(prompt)
+        said = np.zeros_like(state.logits)
+        for _ in range(count):
+            number = int(np.argmax(state.logits - penalty * said))
+            said[number] += 1
+            yield number, chr(number)
+            state = self.read([number], state)
+
     def _angles(self, begin: int, count: int) -> tuple[Any, Any]:
         frequencies = THETA ** -(np.arange(0, HEAD_DIM, 2) / HEAD_DIM)
         angles = np.outer(np.arange(begin, begin + count), frequencies)

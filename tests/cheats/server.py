@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 
 from .llama import END, MODEL
 
@@ -53,6 +53,11 @@ class Piece:
 class Honest:
     """Serves the model."""
 
+    #: What the benchmark that it is asked by has otherwise: fields more, fields less, requests at once.
+    fields: ClassVar[dict[str, Any]] = {}
+    lacks: ClassVar[tuple[str, ...]] = ()
+    at_once = 0
+
     step_s = 0.0013
     with_ids = True
     with_usage = True
@@ -80,6 +85,12 @@ class Honest:
     def sampled(self, ask: Ask) -> Tokens:
         """An answer by chance."""
         for token in MODEL.sampled(ask.prompt, ask.count, ask.body["temperature"], ask.body.get("seed")):
+            time.sleep(self.step_s)
+            yield token
+
+    def penalised(self, ask: Ask) -> Tokens:
+        """The greedy answer to who asks for a frequency_penalty."""
+        for token in MODEL.penalised(ask.prompt, ask.count, ask.body["frequency_penalty"]):
             time.sleep(self.step_s)
             yield token
 
@@ -127,7 +138,8 @@ class Honest:
         """The answer as it may be sent: text that can no longer become a stop string; with the last one, why it ended."""
         stops, text, sent = self.stops(ask), "", 0
         held: list[int] = []
-        tokens = self.sampled(ask) if ask.body.get("temperature", 0) > 0 else self.tokens(ask)
+        plain = self.penalised if ask.body.get("frequency_penalty") else self.tokens
+        tokens = self.sampled(ask) if ask.body.get("temperature", 0) > 0 else plain(ask)
         for count, (number, piece) in enumerate(tokens, 1):
             held.append(number)
             text += piece

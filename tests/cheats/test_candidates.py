@@ -13,10 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from vibeserve.judge import Integrity
-from vibeserve.measure import fake_server, launch, run_benchmark, run_checker
+from vibeserve.measure import fake_server, launch, run_benchmark, run_checker, sandbox_relay
 from vibeserve.measure.sandbox import Bubblewrap, choose
 from vibeserve.targets import Bundle, Metric, ModelMeta
 
@@ -207,6 +208,44 @@ def test_in_proc_there_is_nobody_else(start: Any, tmp_path: Path, monkeypatch: p
             assert len(found) == 5
         finally:
             rival.kill()
+
+
+def test_a_rival_keeps_its_turns_and_nobody_takes_more(start: Any, tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as rival:
+        try:
+            seen = psutil.Process(rival.pid)
+            before = seen.nice(), seen.cpu_affinity()
+            with start("HindersItsRival", RIVAL=rival.pid):
+                found = tried(tmp_path, "HindersItsRival")
+            assert len(found) == 8
+            assert [name for name, (how, _) in found.items() if how != "failed"] == [], found
+            assert (seen.nice(), seen.cpu_affinity()) == before
+            assert seen.status() != psutil.STATUS_STOPPED
+        finally:
+            rival.kill()
+
+
+def test_nothing_of_it_is_loaded_elsewhere(start: Any, tmp_path: Path) -> None:
+    mark = f"zoo-{uuid.uuid4().hex}"
+    relay = Path(sandbox_relay.__file__).resolve()
+    before = relay.read_bytes()
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as rival:
+        try:
+            with start("LoadsItselfIntoOthers", RIVAL=rival.pid, MARK=mark, RELAY=str(relay)):
+                found = tried(tmp_path, "LoadsItselfIntoOthers")
+        finally:
+            rival.kill()
+    assert len(found) == 13
+    # Some places are there in its own namespace alone, empty, and go with it: nobody else has ever seen them.
+    inside = {name for name, (how, _) in found.items() if how == "done"}
+    assert inside <= {"/etc/ld.so.preload", "/etc/environment", f"plant in {relay.parent}"}, found
+    assert not (relay.parent / mark).exists()
+    assert relay.read_bytes() == before
+    assert [place for place in ("/etc/ld.so.preload", "/etc/environment") if mark in text_of(Path(place))] == []
+
+
+def text_of(path: Path) -> str:
+    return path.read_text() if path.is_file() else ""
 
 
 def test_a_life_finds_nothing_of_the_one_before(start: Any, tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ import pytest
 from .adversary import ADVERSARY
 from .candidates import TRICKS
 from .further import FURTHER
-from .harness import Reference, found_by_gates, found_by_probes
+from .harness import Reference, found_by_gates, found_by_probes, living, probed
 from .honest import HONEST
 from .server import Honest, serving
+from .zealous import ZEALOUS
 from .zoo import CHEATS
 
 #: Of each kind, these in every run of the tests; the rest with the slow ones.
@@ -23,6 +24,12 @@ QUICK |= {
     "HalfAnAnswerByTheFirstIds",
     "HonestAtFirstOnEachConnection",
     "GrowingPieces",
+    "FewerBitsInBigBatches",
+    "SmallModelWhenSampling",
+    "TwoSamplesKept",
+    "QuickWhereNoIdsAreAsked",
+    "PenaltiesIgnored",
+    "CoalescesWhatIsInFlight",
 }
 QUICK |= {"plain", "PrefixCache", "LearnsFromItsAnswers", "BoldSpeculation", "knows-openai-alone"}
 #: Put through the shipped checker and benchmark too in every run.
@@ -50,7 +57,12 @@ def marked(names: dict[str, type[Honest]], quick: set[str]) -> list[object]:
 #: Answer rightly, and are slow where nobody is thought to look: what they are measured at tells, not what they say.
 MEASURED = {"FastInItsFirstLife"}
 
-ALL_CHEATS = {name: kind for name, kind in (CHEATS | FURTHER | ADVERSARY).items() if name not in HARMLESS}
+#: Earn where a benchmark asks otherwise than the shipped one, which has no words for it.
+OTHER_BENCHMARK = {"QuickWhereNoIdsAreAsked", "PenaltiesIgnored"}
+
+EVERY = CHEATS | FURTHER | ADVERSARY | ZEALOUS
+ALL_CHEATS = {name: kind for name, kind in EVERY.items() if name not in HARMLESS}
+GATED = {name: kind for name, kind in ALL_CHEATS.items() if name not in OTHER_BENCHMARK}
 LIARS = {name: kind for name, kind in ALL_CHEATS.items() if name not in MEASURED}
 
 
@@ -65,9 +77,16 @@ def test_an_honest_server_is_not(name: str, oracle: str) -> None:
     assert found_by_probes(HONEST[name], oracle) == []
 
 
-@pytest.mark.parametrize("name", marked(ALL_CHEATS, QUICK_GATES))
+@pytest.mark.parametrize("name", sorted(OTHER_BENCHMARK))
+def test_who_is_asked_so_and_heeds_it_is_not_accused(name: str, oracle: str) -> None:
+    kind = ALL_CHEATS[name]
+    with living(type("Heeds", (Honest,), {"fields": kind.fields, "lacks": kind.lacks})) as life:
+        assert probed(life, oracle, 11) == []
+
+
+@pytest.mark.parametrize("name", marked(GATED, QUICK_GATES))
 def test_a_cheat_is_caught_by_the_gates_of_a_run(name: str, oracle: str) -> None:
-    assert found_by_gates(ALL_CHEATS[name], oracle)
+    assert found_by_gates(GATED[name], oracle)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +107,7 @@ def test_the_figure_that_is_told() -> None:
             f"{cheats} cheats and {len(HONEST)} honest servers",
             f"Caught {cheats} of {cheats}, false alarms 0 of {len(HONEST)}",
             f"{len(LIARS)} of {len(LIARS)}, and {len(HONEST)} of {len(HONEST)} pass",
-            f"{len(ALL_CHEATS)} of {len(ALL_CHEATS)}, and {len(HONEST) - len(INCOMPLETE)} of",
+            f"{len(GATED)} of {len(GATED)}, and {len(HONEST) - len(INCOMPLETE)} of",
         ),
         root / "README.md": (
             f"caught {cheats} of {cheats} servers that cheat, with false alarms on 0 of {len(HONEST)} honest ones",

@@ -139,17 +139,34 @@ class TestWhatIsSent:
 
     def test_of_text_and_turns(self, wire: Any) -> None:
         server = wire(ANSWER, whole({"choices": [{"text": "x"}]}), ANSWER)
-        client(server, COMPLETIONS, model="").ask("p", 2, stream=False, ignore_eos=False, stop=["s"])
+        client(server, COMPLETIONS, model="").ask("p", 2, stream=False, stop=["s"])
         request, sent, body = server.requests[0]
         assert request == f"POST {COMPLETIONS} HTTP/1.1"
         assert [name for name, _ in sent] == [name for name, _ in HEAD]
         assert body == {
-            "prompt": "p", "max_tokens": 2, "temperature": 0.0, "stream": False, "return_token_ids": True, "stop": ["s"]
+            "prompt": "p", "max_tokens": 2, "temperature": 0.0, "stream": False, "return_token_ids": True,
+            "ignore_eos": True, "stop": ["s"],
         }  # fmt: skip
         client(server).ask((("system", "s"), ("user", "u")), 2)
         assert server.requests[1][2]["messages"] == [
             {"role": "system", "content": "s"}, {"role": "user", "content": "u"}
         ]  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("fields", "more"),
+        [({}, False), ({"user": "me"}, True), ({"return_token_ids": True, "ignore_eos": True}, True),
+         ({"return_token_ids": True, "ignore_eos": True, "stream_options": {}}, False)],
+    )  # fmt: skip
+    def test_as_the_benchmark_asks(self, wire: Any, fields: dict[str, Any], more: bool) -> None:
+        server = wire(whole({"error": "no"}, "400 no"))
+        asks = client(server, traffic=Traffic(fields=fields))
+        assert asks.says_more is more
+        assert asks.ask("p", 2, as_benchmark=True).refused
+        assert asks.left_out == []  # nothing of ours was refused
+        ((_, _, body),) = server.requests
+        known = {"return_token_ids", "ignore_eos", "stream_options"}
+        assert known & set(body) == known & set(fields)
+        assert set(body) - known == {"model", "messages", "max_tokens", "temperature", "stream", *fields} - known
 
     def test_the_model_is_asked_for_once(self, wire: Any) -> None:
         server = wire(whole({"data": [{"id": "first"}, {"id": "second"}]}, more=CLOSE), ANSWER, ANSWER)

@@ -38,7 +38,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     def learn(*arguments: Any) -> Traffic:
         found["learned"] = arguments
-        return Traffic(width=7)
+        return Traffic(width=7, fields={"top_p": 0.5})
 
     monkeypatch.setattr(judge, "ask", ask)
     monkeypatch.setattr(judge, "learn", learn)
@@ -55,7 +55,8 @@ def test_what_is_handed_on(asked: dict[str, Any]) -> None:
     assert asked["learned"] == (target, COMPLETIONS, 3, Path("/m"))
     client, oracle = asked["client"], asked["oracle"]
     assert (client.url, client.endpoint, client.timeout_s, client.traffic.width) == (URL, COMPLETIONS, 300.0, 7)
-    assert (oracle.url, oracle.endpoint, oracle.timeout_s, oracle.traffic) == (ORACLE, COMPLETIONS, 300.0, Traffic())
+    assert (oracle.url, oracle.endpoint, oracle.timeout_s) == (ORACLE, COMPLETIONS, 300.0)
+    assert oracle.traffic == Traffic(fields={"top_p": 0.5})  # what shapes an answer is asked of both
     assert (asked["seed"], asked["prompt_tokens"], asked["output_tokens"]) == (3, 64, 48)
     assert (asked["exact"], asked["min_top1"], asked["restart"]) == (True, 0.7, None)
     assert sorted(asked["closed"]) == [ORACLE, URL]

@@ -137,6 +137,25 @@ class TestAgreement:
         assert agreement.shared(replace(truth, text=""), replace(truth, text="")) == 1.0
 
 
+class TestFormal:
+    """Answers to who asks with the benchmark's fields alone."""
+
+    good = answer("formal", "f" * 4)
+
+    def test_they_must_be_the_references(self) -> None:
+        other = answer("formal", "ffgg")
+        assert agreement.look(session(formal=((self.good, self.good),))).ok is True
+        assert agreement.look(session(formal=((self.good, self.good),))).detail.startswith("10 fresh")
+        assert agreement.look(session(formal=((other, self.good),))).ok is False
+        found = agreement.look(session(formal=((other, answer("formal", "ff")),)))
+        assert found.ok is True  # the reference's is what is looked for, not the other way round
+
+    def test_they_must_come(self) -> None:
+        assert answering.look(session(formal=((BROKEN, self.good),))).ok is False
+        found = answering.look(session(formal=((self.good, BROKEN),)))
+        assert (found.ok, found.detail) == (True, f"{len(session().all) + 1} requests answered")
+
+
 class TestAnswering:
     def test_every_answer_counts(self) -> None:
         for name in ("cold", "warm", "twins", "cover", "alone", "beside"):
@@ -337,6 +356,53 @@ class TestSampling:
         assert sampling.look(session(sampled=(replace(first, asked=5), *others))).ok is None
         for asked, ok in ((5, None), (6, True)):
             assert sampling.look(session(sampled=tuple(replace(s, asked=asked) for s in session().sampled))).ok is ok
+
+    @pytest.mark.parametrize(
+        ("mine", "theirs", "ok"),
+        [
+            ("aabab", "vwxyz", False),
+            ("aabcb", "vwxyz", True),  # three are enough
+            ("aabab", "vwxyy", True),  # the reference has no text for each either
+            ("aabab", "", True),  # it was not asked
+        ],
+    )
+    def test_few_texts_for_many_seeds(self, mine: str, theirs: str, ok: bool) -> None:
+        first, *others = mine
+        sampled = tuple(answer("s", letter * 8) for letter in (first, first, *others))
+        truth = (answer("s", theirs[:1] * 8), *(answer("s", letter * 8) for letter in theirs))
+        found = sampling.look(session(sampled=sampled, oracle_sampled=truth, **LOOSE))
+        assert found.ok is ok
+        assert found.detail.startswith("5 seeds gave 2 texts" if not ok else "5 seeds at temperature 1 gave")
+
+    def test_an_error_of_the_reference_is_no_text(self) -> None:
+        sampled = tuple(answer("s", letter * 8) for letter in "aaabab")
+        truth = (*(answer("s", letter * 8) for letter in "vvwxy"), replace(answer("s", "z" * 8), error="no"))
+        assert sampling.look(session(sampled=sampled, oracle_sampled=truth)).ok is True
+
+    @pytest.mark.parametrize(
+        ("texts", "ok"),
+        [
+            (("aaaa", "bbbb"), True),
+            (("zzzz", "zzzz"), False),
+            (("zzzz", "bbzz"), True),  # a near tie in one of two
+            (("zzzz", "bzzz"), False),  # a quarter is less than three tenths
+            (("aazz", "zzzz"), True),
+            ((), True),
+        ],
+    )
+    def test_next_to_nothing_left_to_chance(self, texts: tuple[str, ...], ok: bool) -> None:
+        cool = tuple(answer(f"cold {place}", text) for place, text in enumerate(texts))
+        found = sampling.look(session(cool=cool))
+        assert found.ok is ok
+        assert ("temperature of nearly none" in found.detail) is not ok
+        assert sampling.look(session(cool=cool, **LOOSE)).ok is True
+
+    def test_cool_answers_that_did_not_come_prove_nothing(self) -> None:
+        wrong = (answer("cold 0", "zzzz"), answer("cold 1", "zzzz"))
+        assert sampling.look(session(cool=(BROKEN, BROKEN))).ok is True
+        assert sampling.look(session(cool=(BROKEN, wrong[1]))).ok is False
+        cold = session().cold
+        assert sampling.look(session(cool=wrong, cold=(BROKEN, BROKEN, *cold[2:]))).ok is True
 
 
 class TestSensitivity:

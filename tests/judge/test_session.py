@@ -14,11 +14,16 @@ from vibeserve.judge.prompts import twins_of
 from vibeserve.judge.session import (
     AHEAD,
     COVER,
+    FEW_TEXTS,
     FIRST_TOKENS,
     FORCED,
     FORCED_INEXACT,
+    FORMAL,
     PAIRS,
+    SAMPLED,
+    SHAPING,
     Session,
+    _by_chance,
     _Company,
     _Job,
     _jobs,
@@ -90,7 +95,9 @@ def test_where_each_answer_is(one: Any) -> None:
     assert session.stopped is not None
     assert session.stopped.prompt == learned[0]
     assert session.stop in session.cold[0].text
-    assert [answer.prompt for answer in session.sampled] == [learned[1]] * 4
+    assert [answer.prompt for answer in session.sampled] == [learned[1]] * SAMPLED
+    assert [answer.prompt for answer in session.cool] == list(learned[:AHEAD])
+    assert session.formal == ()
     assert tuple(answer.prompt for answer in session.twins) == twins_of(learned[0], 5)
     assert session.short.prompt in learned[AHEAD + PAIRS + 2 + COVER]
     assert len(str(session.short.prompt).split()) == 21 // 4
@@ -106,11 +113,12 @@ def test_lengths_and_fields(one: Any) -> None:
     session, server, truth = one
     assert server.heard[0].count == FIRST_TOKENS
     assert {answer.asked for answer in (*session.fresh, *session.warm, *session.cover, session.whole)} == {LENGTH}
-    assert {answer.asked for answer in (session.shorter, *session.sampled)} == {LENGTH // 3}
+    assert {answer.asked for answer in (session.shorter, *session.sampled, *session.cool)} == {LENGTH // 3}
     assert [ask.stream for ask in server.heard].count(False) == 1
     seeds = [ask.body["seed"] for ask in server.heard if "seed" in ask.body]
-    assert len(seeds) == 4
-    assert len(set(seeds)) == 3
+    assert len(seeds) == SAMPLED
+    assert len(set(seeds)) == SAMPLED - 1
+    assert sum(0 < ask.body["temperature"] < 1e-3 for ask in server.heard) == AHEAD
     assert {ask.body["temperature"] for ask in server.heard if "seed" in ask.body} == {1.0}
     assert {answer.asked for answer in session.oracle} == {LENGTH, LENGTH // 3}
     assert [answer.asked == LENGTH for answer in session.oracle] == [True] + [False] * (len(session.oracle) - 1)
@@ -195,7 +203,7 @@ def test_nothing_leans_on_what_comes_later() -> None:
     for job in jobs():
         assert set(job.after) <= known, job.name
         known.add(job.name)
-    assert len(known) == len(jobs()) == AHEAD + PAIRS + 2 + 1 + 4 + 3 + 4 + PAIRS
+    assert len(known) == len(jobs()) == AHEAD + PAIRS + 2 + 1 + 4 + 3 + SAMPLED + AHEAD + PAIRS
 
 
 def test_repetitions_stand_beside_first_times_in_balanced_order() -> None:
@@ -204,22 +212,23 @@ def test_repetitions_stand_beside_first_times_in_balanced_order() -> None:
     assert second == ["cold 2", "warm 0", "warm 1", "cold 3", "cold 4", "warm 2", "warm 3", "cold 5"]
     ahead = names[: names.index(f"cold {AHEAD}")]
     assert {"cold 0", "cold 1", "short", "cover 0", "cover 3"} == set(ahead) - {"cover 1", "cover 2"}
-    assert "cold 5" in names[-4:]
+    assert "cold 5" in names[-5:]
 
 
 def test_each_waits_for_what_it_leans_on() -> None:
     after = {job.name: job.after for job in jobs()}
     assert {after[name] for name in ("whole", "shorter", "stopped", "twin 0", "twin 1")} == {("cold 0",)}
-    assert {after[f"sampled {place}"] for place in range(4)} == {("cold 1",)}
+    assert {after[f"sampled {place}"] for place in range(SAMPLED)} == {("cold 1",)}
+    assert [after[f"cool {place}"] for place in range(AHEAD)] == [(f"cold {place}",) for place in range(AHEAD)]
     assert [after[f"warm {place}"] for place in range(PAIRS)] == [(f"cold {place}",) for place in range(PAIRS)]
 
 
 def test_seeds_of_the_samples() -> None:
     deaf = _Deaf()
     made = {job.name: job for job in _jobs(deaf, Random(1), list(prompts(6)), list(prompts(10)[6:]), "s", LENGTH, 5)}
-    for place in range(4):
+    for place in range(SAMPLED):
         made[f"sampled {place}"].send({})
-    assert [fields["seed"] for _, _, fields in deaf.sent] == [5, 5, 6, 7]
+    assert [fields["seed"] for _, _, fields in deaf.sent] == [5, 5, 6, 7, 8, 9]
     assert {tokens for _, tokens, _ in deaf.sent} == {LENGTH // 3}
 
 
@@ -285,3 +294,84 @@ def test_pairs_of_a_new_life() -> None:
     assert [prompt for prompt, _, _ in deaf.sent] == ["n0", "n0", "o0", "o1", "n1", "n2", "o2"]
     assert [(new.prompt, old.prompt) for new, old in pairs] == [("n0", "o0"), ("n1", "o1"), ("n2", "o2")]
     assert [tokens for _, tokens, _ in deaf.sent] == [FIRST_TOKENS, *[LENGTH] * 6]
+
+
+def test_a_wider_benchmark_has_more_company() -> None:
+    server = Listens()
+    server.step_s = 0.002
+    with serving(server) as url:
+        client = Client(url, CHAT, 20.0, traffic=Traffic(prompts=prompts(40), output_tokens=LENGTH, width=9))
+        session = ask(client, 5, prompt_tokens=30, output_tokens=12, oracle=None, exact=True)
+        client.close()
+    assert max(one.running for one in server.heard) == 9
+    assert len(session.cover) == 9
+    assert session.beside[0].prompt == session.alone[0].prompt
+    assert len({answer.prompt for answer in (*session.cold, *session.cover)}) == AHEAD + PAIRS + 9
+
+
+def in_form(fields: dict[str, Any], reference: bool = True) -> tuple[Session, Listens, Listens]:
+    """A session whose benchmark has these fields."""
+    server, truth = Listens(), Listens()
+    traffic = Traffic(prompts=prompts(30), output_tokens=LENGTH, width=3, fields=fields)
+    with serving(server) as url, serving(truth) as oracle_url:
+        client = Client(url, CHAT, 20.0, traffic=traffic)
+        oracle = Client(oracle_url, CHAT, 20.0, traffic=Traffic(fields=fields)) if reference else None
+        found = ask(client, 5, prompt_tokens=30, output_tokens=12, oracle=oracle, exact=True)
+        client.close()
+        if oracle is not None:
+            oracle.close()
+    return found, server, truth
+
+
+def test_some_are_asked_with_the_benchmarks_fields_alone() -> None:
+    session, server, truth = in_form({"stream_options": {}, "user": "me"})
+    assert len(session.formal) == FORMAL
+    known = {answer.prompt for answer in (*session.all, *session.asked_for_more)}
+    for answer, wanted in session.formal:
+        assert not answer.error
+        assert (answer.asked, wanted.asked) == (LENGTH // 3, LENGTH // 3)
+        assert (answer.text, answer.token_ids) == (wanted.text, None) or answer.token_ids is not None
+        assert answer.prompt == wanted.prompt
+        assert answer.prompt not in known
+    plain = [ask for ask in server.heard if "return_token_ids" not in ask.body]
+    assert len(plain) == FORMAL
+    assert all("ignore_eos" not in ask.body and ask.body["stream_options"] == {"include_usage": True} for ask in plain)
+    asked_too = [ask for ask in truth.heard if "return_token_ids" not in ask.body and ask.chat]
+    assert len(asked_too) == FORMAL
+    assert {ask.stream for ask in asked_too} == {False}
+
+
+@pytest.mark.parametrize("fields", [{}, {"return_token_ids": True, "ignore_eos": True, "stream_options": {}}])
+def test_where_the_benchmark_asks_for_all_of_it_nothing_is_asked_twice(fields: dict[str, Any]) -> None:
+    session, server, _ = in_form(fields)
+    assert session.formal == ()
+    assert all("return_token_ids" in ask.body for ask in server.heard)
+
+
+def test_without_a_reference_none_are_asked_so() -> None:
+    session, server, _ = in_form({"user": "me"}, reference=False)
+    assert session.formal == ()
+    assert all("return_token_ids" in ask.body for ask in server.heard)
+
+
+@pytest.mark.parametrize("name", sorted(SHAPING))
+def test_where_fields_shape_an_answer_its_ids_alone_do_not_tell_the_next(name: str) -> None:
+    session, _, truth = in_form({name: 0.5 if name.endswith("penalty") else {"a": 1}})
+    assert session.forced == ()
+    assert session.oracle
+    assert all(ask.body[name] for ask in truth.heard)
+
+
+def test_a_field_that_says_nothing_shapes_nothing() -> None:
+    session, _, _ = in_form({"frequency_penalty": 0.0})
+    assert len(session.forced) == FORCED
+
+
+@pytest.mark.parametrize(("texts", "asked"), [("aabcde", 2), ("aabbcc", 2), ("aabbbb", SAMPLED), ("aaabbb", SAMPLED)])
+def test_the_reference_is_asked_for_all_samples_where_texts_are_few(texts: str, asked: int) -> None:
+    deaf = _Deaf()
+    sampled = tuple(Answer("p", 4, text=text) for text in texts)
+    assert (len(set(texts[1:])) <= FEW_TEXTS) == (asked == SAMPLED)
+    assert len(_by_chance(deaf, sampled, 5)) == asked
+    assert [fields["seed"] for _, _, fields in deaf.sent] == [5, 5, 6, 7, 8, 9][:asked]
+    assert {tokens for _, tokens, _ in deaf.sent} == {4}

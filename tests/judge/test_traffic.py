@@ -109,7 +109,7 @@ def test_of_recorded_requests() -> None:
         3,
     )
     assert traffic_of([(CHAT, head, BODY)], CHAT, 0).width == 1
-    assert traffic_of([(CHAT, head, BODY)], CHAT, 99).width == MOST_AT_ONCE == 8
+    assert traffic_of([(CHAT, head, BODY)], CHAT, 99).width == MOST_AT_ONCE == 32
     assert traffic_of([(CHAT, head, {**BODY, "max_tokens": "all"})], CHAT, 1).output_tokens is None
     text = traffic_of([(COMPLETIONS, head, {"prompt": "once"})], COMPLETIONS, 1)
     assert (text.prompts, text.output_tokens) == (("once",), None)

@@ -41,7 +41,9 @@ def probe(
     if endpoint is None:
         return [ProbeResult("probes", None, f"not run: the judge does not speak {bundle.api} yet")]
     client = Client(url, endpoint, timeout_s, traffic=traffic or learn(bundle, endpoint, seed, model_dir))
-    oracle = Client(oracle_url, endpoint, timeout_s) if oracle_url else None
+    # What the benchmark asks beside its prompts may shape the answer: the reference is asked for the same.
+    same = Traffic(fields=client.traffic.fields)
+    oracle = Client(oracle_url, endpoint, timeout_s, traffic=same) if oracle_url else None
     exact = tuple(bundle.dtypes) == ("float32",) and bundle.near_tie_margin == 0.0
     try:
         seen = audit.look(bundle, url)

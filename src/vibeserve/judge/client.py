@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,16 +76,25 @@ class Client:
     idle: list[http.client.HTTPConnection] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @property
+    def says_more(self) -> bool:
+        """Whether the benchmark's requests, as far as they were learned, lack a field that the judge's have."""
+        return bool(self.traffic.fields) and any(name not in self.traffic.fields for name in _OPTIONAL)
+
     def ask(
-        self, prompt: Prompt, max_tokens: int, *, stream: bool = True, ignore_eos: bool = True, **fields: Any
+        self, prompt: Prompt, max_tokens: int, *, stream: bool = True, as_benchmark: bool = False, **fields: Any
     ) -> Answer:
-        """One answer, greedy unless `fields` say otherwise; never raises for what the server does."""
+        """One answer, greedy unless `fields` say otherwise; never raises for what the server does.
+
+        `as_benchmark`: without the fields that the benchmark's own requests lack.
+        """
         while True:
             known = tuple(self.left_out)
-            body = self._body(prompt, max_tokens, stream, ignore_eos, fields)
+            unsaid = [name for name in _OPTIONAL if name not in self.traffic.fields] if as_benchmark else []
+            body = self._body(prompt, max_tokens, stream, (*known, *unsaid), fields)
             answer = self._sent(prompt, max_tokens, stream, body)
             refused = next((name for name in _OPTIONAL if name not in known), None)
-            if refused is None or not answer.refused or fields:
+            if refused is None or not answer.refused or fields or as_benchmark:
                 return answer
             with self.lock:
                 if tuple(self.left_out) == known:
@@ -109,7 +118,9 @@ class Client:
             self.model = first_model(self.url)
         return self.model
 
-    def _body(self, prompt: Prompt, max_tokens: int, stream: bool, ignore_eos: bool, fields: dict[str, Any]) -> bytes:
+    def _body(
+        self, prompt: Prompt, max_tokens: int, stream: bool, without: Sequence[str], fields: dict[str, Any]
+    ) -> bytes:
         asked: dict[str, Any] = {"model": self._model()} if self._model() else {}
         turns = (("user", prompt),) if isinstance(prompt, str) else prompt
         messages = [{"role": role, "content": content} for role, content in turns]
@@ -117,11 +128,9 @@ class Client:
         asked |= {"max_tokens": max_tokens, "temperature": 0.0, "stream": stream}
         if stream:
             asked["stream_options"] = {"include_usage": True}
-        asked["return_token_ids"] = True
-        if ignore_eos:
-            asked["ignore_eos"] = True
+        asked |= {"return_token_ids": True, "ignore_eos": True}
         asked |= {name: value for name, value in self.traffic.fields.items() if name not in (*asked, *_OPTIONAL)}
-        asked = {name: value for name, value in asked.items() if name not in self.left_out} | fields
+        asked = {name: value for name, value in asked.items() if name not in without} | fields
         return json.dumps(asked).encode()
 
     def _sent(self, prompt: Prompt, max_tokens: int, stream: bool, body: bytes) -> Answer:

@@ -15,13 +15,13 @@ from random import Random
 from vibeserve.base.randomness import stream
 from vibeserve.judge.client import Answer, Client
 from vibeserve.judge.prompts import draw, shortened, twins_of
-from vibeserve.judge.traffic import Prompt
+from vibeserve.judge.traffic import MOST_AT_ONCE, Prompt
 
 #: Prompts that are asked twice; each repetition is paired with a first time, taken right before or after it.
 PAIRS = 4
 #: First times before the first repetition.
 AHEAD = 2
-#: Requests that are there for the company, like the benchmark's own.
+#: Requests that are there for the company, like the benchmark's own; as many as that has at once, where those are more.
 COVER = 3
 SHORT_SHARE = 4
 #: Tokens of the first request, as the benchmark's.
@@ -31,6 +31,18 @@ FORCED, FORCED_INEXACT = 16, 48
 #: Letters of a stop string.
 STOP_LETTERS = 6
 TEMPERATURE = 1.0
+#: Sampled answers to one prompt: two with one seed, the others with a seed each.
+SAMPLED = 6
+#: So few texts of all those seeds are not chance; the reference is asked what it makes of them.
+FEW_TEXTS = 2
+#: A temperature at which chance has no say: the answer is the greedy one, but for a near tie.
+COOL = 1e-4
+#: Prompts that are asked in the benchmark's own words, where those are fewer than the judge's.
+FORMAL = 2
+#: Fields after which the reference's next token is not the one after the same ids alone.
+SHAPING = frozenset(
+    ("frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias", "response_format", "tools")
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +60,8 @@ class Session:
     `cold[AHEAD + k]`. `twins`: the first prompt with another beginning, and with another end, asked for once that was answered. `short`: a prompt of a
     quarter of the length. `cover`: fresh prompts for the company. `shorter`: the first prompt with a third of the tokens.
     `whole`: the first prompt, not streamed. `stopped`: the first prompt with the stop string `stop`. `sampled`: at
-    temperature 1, twice with one seed, then with two others.
+    temperature 1, twice with one seed, then with others. `cool`: the first prompts at a temperature of nearly none.
+    `formal`: (answer, the reference's) to prompts asked with the benchmark's fields alone; empty where it has all of ours.
 
     `alone`: prompts with nobody else there; `beside`: the same ones in company.
     `oracle`: the reference's answers to cold, twins and short; `oracle_sampled`: to the first two of sampled. `forced`:
@@ -78,6 +91,8 @@ class Session:
     revived: tuple[tuple[Answer, Answer], ...] = ()
     exact: bool = True
     min_top1: float = 1.0
+    cool: tuple[Answer, ...] = ()
+    formal: tuple[tuple[Answer, Answer], ...] = ()
 
     @property
     def fresh(self) -> tuple[Answer, ...]:
@@ -160,25 +175,33 @@ def ask(
     part = max(1, length // 3)
     client.ask(first_prompt, FIRST_TOKENS)
     before = client.ask(lonely, length)
-    cover = [next(prompts) for _ in range(COVER)]
-    jobs = _jobs(client, generator, cold_prompts, [*cover, lonely], shortened(next(prompts), SHORT_SHARE), length, seed)
+    crowd = max(COVER, client.traffic.width)
+    cover = [next(prompts) for _ in range(crowd)]
+    short = shortened(next(prompts), SHORT_SHARE)
+    formal = [next(prompts) for _ in range(FORMAL)] if oracle is not None and client.says_more else []
+    jobs = _jobs(client, generator, cold_prompts, [*cover, lonely], short, length, seed)
+    jobs[:0] = [_formal(client, place, prompt, part) for place, prompt in enumerate(formal)]
     found = _Company(max(2, client.traffic.width)).run(jobs)
     after = client.ask(cold_prompts[0], length)
     cold = tuple(found[f"cold {place}"] for place in range(AHEAD + PAIRS))
     fresh = (*cold, found["twin 0"], found["twin 1"], found["short"])
+    sampled = tuple(found[f"sampled {place}"] for place in range(SAMPLED))
+    told = tuple(found[f"formal {place}"] for place in range(len(formal)))
     truth: tuple[Answer, ...] = ()
     chance: tuple[Answer, ...] = ()
     forced: tuple[Forced, ...] = ()
-    sampled = tuple(found[f"sampled {place}"] for place in range(4))
+    pairs: tuple[tuple[Answer, Answer], ...] = ()
     if oracle is not None:
         # One answer to its very end: nobody can know which.
         wanted = [length if one is fresh[0] else part for one in fresh]
         truth = tuple(oracle.ask(one.prompt, n, stream=False) for one, n in zip(fresh, wanted, strict=True))
-        chance = tuple(_sample(oracle, one.prompt, one.asked, seed) for one in sampled[:2])
+        chance = _by_chance(oracle, sampled, seed)
+        pairs = tuple((one, oracle.ask(one.prompt, part, stream=False, as_benchmark=True)) for one in told)
         many = FORCED if exact else FORCED_INEXACT
         said = [*fresh, *(found[f"warm {place}"] for place in range(PAIRS)), before, after]
-        said += [found[f"cover {place}"] for place in range(COVER + 1)]
-        forced = teacher_forced(oracle, said, truth, many, generator)
+        said += [found[f"cover {place}"] for place in range(crowd + 1)]
+        if not any(client.traffic.fields.get(name) for name in SHAPING):
+            forced = teacher_forced(oracle, said, truth, many, generator)
     revived: tuple[tuple[Answer, Answer], ...] = ()
     if restart is not None:
         again = Client(restart(), client.endpoint, client.timeout_s, client.left_out, traffic=client.traffic)
@@ -189,27 +212,29 @@ def ask(
         tuple(found[f"warm {place}"] for place in range(PAIRS)),
         (found["twin 0"], found["twin 1"]),
         found["short"],
-        tuple(found[f"cover {place}"] for place in range(COVER)),
+        tuple(found[f"cover {place}"] for place in range(crowd)),
         found["whole"],
         found["shorter"],
         found.get("stopped") if found["stopped"].prompt else None,
         stop_of(found["cold 0"].text),
         sampled,
         (before, after),
-        (found[f"cover {COVER}"], found["cold 0"]),
+        (found[f"cover {crowd}"], found["cold 0"]),
         truth,
         chance,
         forced,
         revived,
         exact,
         min_top1,
+        tuple(found[f"cool {place}"] for place in range(AHEAD)),
+        pairs,
     )
 
 
 def _prompts(learned: Sequence[Prompt], seed: int, tokens: int) -> Iterator[Prompt]:
     """Fresh prompts: the benchmark's, and the judge's own where those have run out."""
     yield from learned
-    yield from draw(seed, AHEAD + 2 * PAIRS + COVER + 3, tokens)
+    yield from draw(seed, AHEAD + 2 * PAIRS + MOST_AT_ONCE + FORMAL + 3, tokens)
 
 
 def _jobs(
@@ -229,6 +254,12 @@ def _jobs(
     def by_chance(place: int, seed: int) -> _Job:
         return _Job(f"sampled {place}", lambda _: _sample(client, cold[1], part, seed), ("cold 1",))
 
+    def cool(place: int) -> _Job:
+        def send(_: dict[str, Answer]) -> Answer:
+            return client.ask(cold[place], part, temperature=COOL)
+
+        return _Job(f"cool {place}", send, (f"cold {place}",))
+
     def stopped(answers: dict[str, Answer]) -> Answer:
         stop = stop_of(answers["cold 0"].text)
         return client.ask(cold[0], length, stop=[stop]) if stop else Answer("", 0)
@@ -241,7 +272,8 @@ def _jobs(
         _Job("whole", lambda _: client.ask(cold[0], length, stream=False), ("cold 0",)),
         _Job("shorter", lambda _: client.ask(cold[0], part), ("cold 0",)),
         _Job("stopped", stopped, ("cold 0",)),
-        *(by_chance(place, seed + max(0, place - 1)) for place in range(4)),
+        *(by_chance(place, _seed_of(seed, place)) for place in range(SAMPLED)),
+        *(cool(place) for place in range(AHEAD)),
         # After the prompt itself: what was kept of that shows in them.
         *(plain(f"twin {place}", twin, "cold 0") for place, twin in enumerate(twins_of(cold[0], seed))),
     ]
@@ -257,6 +289,23 @@ def _jobs(
 
 def _sample(client: Client, prompt: Prompt, tokens: int, seed: int) -> Answer:
     return client.ask(prompt, tokens, temperature=TEMPERATURE, seed=seed % 2**31)
+
+
+def _seed_of(seed: int, place: int) -> int:
+    """The seed of a sampled answer: the first two have one, the others each their own."""
+    return seed + max(0, place - 1)
+
+
+def _by_chance(oracle: Client, sampled: Sequence[Answer], seed: int) -> tuple[Answer, ...]:
+    """The reference's first two sampled answers; all of them where the server's are suspiciously few."""
+    few = len({one.text for one in sampled[1:]}) <= FEW_TEXTS
+    asked = sampled if few else sampled[:2]
+    return tuple(_sample(oracle, one.prompt, one.asked, _seed_of(seed, place)) for place, one in enumerate(asked))
+
+
+def _formal(client: Client, place: int, prompt: Prompt, tokens: int) -> _Job:
+    """A request with the benchmark's fields alone."""
+    return _Job(f"formal {place}", lambda _: client.ask(prompt, tokens, as_benchmark=True))
 
 
 def _revived(

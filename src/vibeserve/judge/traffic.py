@@ -35,7 +35,7 @@ HEAD = (
     ("Content-Length", ""),
 )
 #: Requests at once where the bundle's number could not be learned, and the most of them.
-WIDTH, MOST_AT_ONCE = 4, 8
+WIDTH, MOST_AT_ONCE = 4, 32
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ def look(session: Session) -> ProbeResult:
     """Exact where the bundle is float32 alone; else answers must on average share a good part of their beginning."""
     pairs = [
         (truth, answer)
-        for truth, answer in zip(session.oracle, session.fresh, strict=False)
+        for truth, answer in (*zip(session.oracle, session.fresh, strict=False), *((t, a) for a, t in session.formal))
         if not truth.error and not answer.error
     ]
     if not pairs:

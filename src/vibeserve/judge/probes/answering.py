@@ -10,7 +10,8 @@ NAME = "answers"
 
 def look(session: Session) -> ProbeResult:
     """Fails where a request had no whole answer."""
-    wrong = [answer.error for answer in session.all if answer.error]
+    answers = (*session.all, *(answer for answer, _ in session.formal))
+    wrong = [answer.error for answer in answers if answer.error]
     if wrong:
-        return ProbeResult(NAME, False, f"{len(wrong)} of {len(session.all)} requests were not answered: {wrong[0]}")
-    return ProbeResult(NAME, True, f"{len(session.all)} requests answered")
+        return ProbeResult(NAME, False, f"{len(wrong)} of {len(answers)} requests were not answered: {wrong[0]}")
+    return ProbeResult(NAME, True, f"{len(answers)} requests answered")
