@@ -242,12 +242,12 @@ def _terms() -> Iterator[Page]:
         known = f" Also called {', '.join(others)}." if others else ""
         yield Page(
             id=f"term/{entry['id']}",
-            title=f"What is {entry['term']}?",
+            title=entry["term"],
             kind="term",
             body=f"{entry['says']}{known}\n\nRead on: {', '.join(entry['read'])}",
             source="knowledge/data/terms.yaml",
             line=where.get(entry["id"], 0),
-            words=f"term glossary meaning {entry['term']} {' '.join(others)} {entry.get('asked', '')}",
+            words=f"term glossary meaning what is {entry['term']} {' '.join(others)} {entry.get('asked', '')}",
         )
 
 
