@@ -246,3 +246,22 @@ def test_recorded_from_the_dispatcher_or_in_its_place_it_is_one_schedule(slug: s
     figures = document(in_its_place)
     if in_its_place.shape_only:
         assert (figures["hbm_read_bytes"], figures["hbm_write_bytes"]) == (each.read, each.written)
+
+
+def matmul(stage: str, depth: int, height: int, width: int, dtype: str) -> run.Timed:
+    made, _ = running.load_kernel(f"{EXAMPLES / 'tiled-matmul' / 'kernel.py'}:matmul_{stage}")
+    shapes = {"lhs_t": [depth, height], "rhs": [depth, width]}
+    inputs = {name: running.make_input(name, {"shape": shape, "dtype": dtype}) for name, shape in shapes.items()}
+    return run.timed(made, kwargs=inputs, target="trn2", shape_only=True)[1]
+
+
+def test_each_stage_of_the_tiled_matmul_is_quicker_than_the_one_before() -> None:
+    stages = ("loads_inside", "hoisted", "blocked_free", "blocked_all")
+    times = [matmul(stage, 2048, 2048, 2048, "bfloat16").latency_s for stage in stages]
+    assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize("sizes", [(2500, 2100, 600), (1024, 4096, 2100)])
+def test_the_last_stage_takes_any_size(sizes: tuple[int, int, int]) -> None:
+    depth, height, width = sizes
+    assert document(matmul("blocked_all", *sizes, "float32"))["flops"] == 2 * depth * height * width

@@ -12,6 +12,7 @@ N_TILE = 512
 N_BLOCK = 2048
 M_BLOCK = 512
 K_BLOCK = 1024
+HEIGHT = 2048  # rows whose sums fit into SBUF beside the operands; half of it for float32
 
 
 def check_operands(lhs_t, rhs):
@@ -121,6 +122,8 @@ def matmul_blocked_free(lhs_t, rhs):
 def matmul_blocked_all(lhs_t, rhs):
     """Stage 4: K is blocked too; sums over K blocks are kept in SBUF in float32, so any K fits.
 
+    The last K block adds to the sum on its way to the result, and each row of tiles is stored as soon as it is whole.
+
     Args:
         lhs_t, rhs: as in `matmul_loads_inside`, of any size.
 
@@ -129,38 +132,36 @@ def matmul_blocked_all(lhs_t, rhs):
     """
     depth, height, width = check_operands(lhs_t, rhs)
     out = nl.ndarray((height, width), dtype=lhs_t.dtype, buffer=nl.shared_hbm)
-    for n_block in TiledRange(width, N_BLOCK):
-        sums = []
-        for m in TiledRange(height, M_TILE):
-            sums.append(nl.ndarray((m.size, n_block.size), dtype=nl.float32, buffer=nl.sbuf))
-        for k_block in TiledRange(depth, K_BLOCK):
-            right = []
-            for k in TiledRange(k_block, K_TILE):
-                right.append(load_tile(rhs, k, n_block))
-            for m_block in TiledRange(height, M_BLOCK):
-                left = []
+    for part in TiledRange(height, HEIGHT // 2 if lhs_t.dtype == nl.float32 else HEIGHT):
+        for n_block in TiledRange(width, N_BLOCK):
+            sums = [None] * len(TiledRange(part, M_TILE))
+            for k_block in TiledRange(depth, K_BLOCK):
+                right = []
                 for k in TiledRange(k_block, K_TILE):
-                    left.append(load_tile(lhs_t, k, m_block))
-                for m in TiledRange(m_block, M_TILE):
-                    add_block(
-                        sums[m.start_offset // M_TILE],
-                        left,
-                        right,
-                        m.start_offset - m_block.start_offset,
-                        k_block.index,
-                    )
-        for m in TiledRange(height, M_TILE):
-            result = sums[m.index]
-            if out.dtype != nl.float32:
-                result = nl.ndarray((m.size, n_block.size), dtype=out.dtype, buffer=nl.sbuf)
-                interleave_copy(result, sums[m.index], index=m.index)
-            nisa.dma_copy(dst=out[m.start_offset : m.end_offset, n_block.start_offset : n_block.end_offset], src=result)
+                    right.append(load_tile(rhs, k, n_block))
+                for m_block in TiledRange(part, M_BLOCK):
+                    left = []
+                    for k in TiledRange(k_block, K_TILE):
+                        left.append(load_tile(lhs_t, k, m_block))
+                    for m in TiledRange(m_block, M_TILE):
+                        last = k_block.end_offset == depth
+                        dtype = out.dtype if last else nl.float32
+                        row = nl.ndarray((m.size, n_block.size), dtype=dtype, buffer=nl.sbuf)
+                        at = (m.start_offset - part.start_offset) // M_TILE
+                        add_block(row, sums[at], left, right, m.start_offset - m_block.start_offset)
+                        sums[at] = row
+                        if last:
+                            nisa.dma_copy(
+                                dst=out[m.start_offset : m.end_offset, n_block.start_offset : n_block.end_offset],
+                                src=row,
+                            )
     return out
 
 
-def add_block(total, left, right, column, block):
-    """total (+)= the product of one K block, for the rows of `total` from `column` of the left tiles."""
-    rows, width = total.shape
+def add_block(row, before, left, right, column):
+    """row = before + the product of one K block, for the rows of C from `column` of the left tiles on; `before` is None for
+    the first block."""
+    rows, width = row.shape
     for n in TiledRange(width, N_TILE):
         product = nl.ndarray((rows, n.size), dtype=nl.float32, buffer=nl.psum)
         for k in range(len(left)):
@@ -169,8 +170,10 @@ def add_block(total, left, right, column, block):
                 stationary=left[k][:, column : column + rows],
                 moving=right[k][:, n.start_offset : n.end_offset],
             )
-        span = total[0:rows, n.start_offset : n.end_offset]
-        if block == 0:
-            interleave_copy(span, product, index=n.index)
+        target = row[0:rows, n.start_offset : n.end_offset]
+        if before == None:
+            interleave_copy(target, product, index=n.index)
         else:
-            nisa.tensor_tensor(dst=span, data1=product, data2=span, op=nl.add)
+            nisa.tensor_tensor(
+                dst=target, data1=product, data2=before[0:rows, n.start_offset : n.end_offset], op=nl.add
+            )
