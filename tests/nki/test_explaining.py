@@ -24,6 +24,29 @@ def run(body: Any) -> Any:
     return simulate(kernel)(np.ones((32, 8), np.float32))
 
 
+@pytest.mark.parametrize("line", ["nki.benchmark", "nki.baremetal(t)", "nki.compiler.driver.run"])
+def test_a_name_that_the_vendors_modules_lack_is_no_fault_of_the_simulator(line: str) -> None:
+    import nki
+
+    with pytest.raises(AttributeError, match=r"gone|not simulated yet") as caught:
+        run(lambda t: eval(line, {"nki": nki, "t": t}))
+    assert not isinstance(caught.value, SimulatorFaultError)
+
+
+def test_an_import_that_the_vendors_modules_lack_is_no_fault_of_the_simulator() -> None:
+    def body(t: Any) -> None:
+        from neuronxcc.nki.compiler import sb_mod  # noqa: F401
+
+    with pytest.raises(ImportError, match="address=") as caught:
+        run(body)
+    assert not isinstance(caught.value, SimulatorFaultError)
+
+
+def test_a_call_of_the_old_form_is_told_where_dst_goes() -> None:
+    with pytest.raises(KernelError, match="dst comes first"):
+        run(lambda t: nisa.tensor_tensor(t, t, nl.add))
+
+
 def broken(_: Any) -> Any:
     return int("no number")
 
@@ -37,7 +60,8 @@ def broken(_: Any) -> Any:
         (lambda t: nl.load("x"), "nl.load of"),
         (nl.add, r"nl.add\(\) missing 1 required"),
         (lambda t: nl.exp(t, mask=None), "B1-MASK"),
-        (lambda t: t.view(shape=(4,)), r"tensor.view\(\) got an unexpected"),
+        (lambda t: t.view(shape=(4,)), r"tensor.view\(\) missing 1 required"),
+        (lambda t: t.view(kind=nl.int32), r"tensor.view\(\) got an unexpected"),
         (lambda t: t.reshape_dim(1, 4), "a tuple"),
         (lambda t: t.rearrange(1, ("a", "b")), "src_pattern is"),
         (nl.affine_range, "loop bound"),

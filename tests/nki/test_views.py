@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import vibeserve.nki.isa as nisa
 import vibeserve.nki.language as nl
-from vibeserve.nki import simulate
+from vibeserve.nki import KernelError, simulate
 
 
 def new(shape, dtype=nl.float32, buffer=nl.sbuf):
@@ -151,6 +151,27 @@ def test_bits_read_as_another_dtype(evaluate, rng):
     np.testing.assert_array_equal(out, a.view(np.uint8))
     np.testing.assert_array_equal(back, a)
     np.testing.assert_array_equal(last, a.view(np.int32)[:, 5:6])
+
+
+def test_bits_read_as_another_dtype_in_a_shape_that_is_given(evaluate, rng):
+    """A form of published kernels: the last dimension alone need not take the ratio of the sizes."""
+    a = rng.integers(0, 255, (4, 3, 2)).astype(np.uint8)
+
+    def body(x):
+        out = nl.ndarray((4, 3), dtype=nl.uint16, buffer=nl.sbuf)
+        nisa.tensor_copy(out, x.view(nl.uint16, shape=(4, 3)))
+        flat = nl.ndarray((4, 6), dtype=nl.uint8, buffer=nl.sbuf)
+        nisa.tensor_copy(flat, out.view(dtype=nl.uint8, shape=(4, 6)))
+        same = nl.ndarray((4, 6), dtype=nl.int8, buffer=nl.sbuf)
+        nisa.tensor_copy(same, x.view(dtype=nl.int8, shape=[4, 6]))
+        return out, flat, same
+
+    out, flat, same = evaluate(body, a)
+    np.testing.assert_array_equal(out, a.view(np.uint16)[:, :, 0])
+    np.testing.assert_array_equal(flat, a.reshape(4, 6))
+    np.testing.assert_array_equal(same, a.reshape(4, 6).view(np.int8))
+    with pytest.raises(KernelError, match="V5-RESHAPE"):
+        evaluate(lambda x: x.view(nl.uint16, (4, 4)), a)
 
 
 def test_a_five_dimensional_pattern_pools(evaluate, rng):

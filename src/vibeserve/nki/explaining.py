@@ -79,6 +79,8 @@ def _inside(error: Exception) -> _Inside | None:
         frames.pop()
     if not frames or not is_ours(frames[-1].f_code.co_filename) or frames[-1].f_code.co_name == "__getattr__":
         return None
+    if isinstance(error, AttributeError | ImportError) and Path(frames[-1].f_code.co_filename).parent.name == "shim":
+        return None  # a name of the vendor's modules that is not there
     first = len(frames) - 1
     while first and is_ours(frames[first - 1].f_code.co_filename):
         first -= 1
@@ -247,6 +249,8 @@ def _misused(error: TypeError) -> KernelError | None:
     code, fix = removed.get(found[2] or "", ("B2-UNKNOWN-KW", ""))
     if "'dst'" in text:
         code, fix = "B1-DST-FIRST", "allocate dst and pass it first"
+    elif "missing" in text and found[1] in REGISTRY and REGISTRY[found[1]].params[0] == "dst":
+        fix = "dst comes first: a call without it lacks its last argument"
     known = REGISTRY[found[1]].params if found[1] in REGISTRY else inspect.signature(vars(isa)[found[1]]).parameters
     signature = f"{found[1]}({', '.join(known)})"
     return KernelError(f"nisa.{text}", code=code, rule=f"the parameters are {signature}", fix=fix, place=place)

@@ -270,9 +270,12 @@ class NkiTensor:
         """A raw [[stride, count], ...] view over the storage; see docs/nki.md for offsets."""
         return views.access_pattern(self, pattern, offset, scalar_offset, vector_offset, indirect_dim, dtype)
 
-    def view(self, dtype: Any) -> NkiTensor:
-        """The bits read as another dtype; the last dimension is scaled by the sizes' ratio."""
-        return views.reinterpret(self, as_dtype(dtype))
+    def view(self, dtype: Any, shape: Any = None) -> NkiTensor:
+        """The bits read as another dtype; the last dimension is scaled by the sizes' ratio, or `shape` says what comes of it.
+
+        Only `dtype` is a parameter today; published kernels give both.
+        """
+        return views.reinterpret(self, as_dtype(dtype), None if shape is None else _ints(shape, ()))
 
     def reinterpret_cast(self, dtype: Any) -> NkiTensor:
         """The same as `view`."""

@@ -429,8 +429,14 @@ def _may_reinterpret(tensor: NkiTensor, dtype: DType) -> None:
         )  # fmt: skip
 
 
-def reinterpret(tensor: NkiTensor, dtype: DType) -> NkiTensor:
+def reinterpret(tensor: NkiTensor, dtype: DType, shape: tuple[int, ...] | None = None) -> NkiTensor:
     """See `NkiTensor.view`."""
+    if shape is not None:
+        from vibeserve.nki import shapes
+
+        if is_dense(tensor.shape[1:], tensor.strides[1:]) and len(tensor.shape) > 2:
+            tensor = shapes.flatten_dims(tensor, 1, len(tensor.shape) - 1)  # so that any last dimension is a whole one
+        return shapes.reshape(reinterpret(tensor, dtype), shape)
     if dtype is tensor.dtype:
         return tensor
     if tensor.is_indirect() and (tensor.rows is not None or tensor.lanes is not None):
