@@ -191,21 +191,28 @@ def workers() -> list[int]:
     return found
 
 
+async def given_up(client: Any, name: str, arguments: dict[str, Any]) -> tuple[list[int], list[int]]:
+    """The workers of a call before it is given up, and those that are left ten seconds after."""
+    seen: list[int] = []
+    async with anyio.create_task_group() as group:
+        group.start_soon(client.call_tool, name, arguments)
+        while not seen:
+            await anyio.sleep(0.01)
+            seen = workers()
+        group.cancel_scope.cancel()
+    for _ in range(200):
+        if not workers():
+            break
+        await anyio.sleep(0.05)
+    return seen, workers()
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="not run: no /proc")
 def test_a_simulation_that_is_given_up_ends(workspace: Path) -> None:
     async def talk(client: Any) -> Any:
-        seen: list[int] = []
-        async with anyio.create_task_group() as group:
-            group.start_soon(client.call_tool, "simulate", SLOW["simulate"])
-            while not seen:
-                await anyio.sleep(0.05)
-                seen = workers()
-            group.cancel_scope.cancel()
-        for _ in range(200):
-            if not workers():
-                break
-            await anyio.sleep(0.05)
-        return seen, workers(), await client.call_tool("simulate", TOOLS["simulate"][0])
+        return *await given_up(client, "simulate", SLOW["simulate"]), await client.call_tool(
+            "simulate", TOOLS["simulate"][0]
+        )
 
     during, after, again = converse(workspace, talk)
     assert len(during) == 1
@@ -216,21 +223,7 @@ def test_a_simulation_that_is_given_up_ends(workspace: Path) -> None:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="not run: no /proc")
 @pytest.mark.parametrize("name", ["investigate", "profile_bounds"])
 def test_an_analysis_that_is_given_up_ends(workspace: Path, name: str) -> None:
-    async def talk(client: Any) -> Any:
-        seen: list[int] = []
-        async with anyio.create_task_group() as group:
-            group.start_soon(client.call_tool, name, {"name": "mine"})
-            while not seen:
-                await anyio.sleep(0.01)
-                seen = workers()
-            group.cancel_scope.cancel()
-        for _ in range(200):
-            if not workers():
-                break
-            await anyio.sleep(0.05)
-        return seen, workers()
-
-    during, after = converse(workspace, talk)
+    during, after = converse(workspace, lambda client: given_up(client, name, {"name": "mine"}))
     assert len(during) == 1
     assert after == []
 
