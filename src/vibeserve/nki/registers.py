@@ -40,9 +40,13 @@ class VirtualRegister:
         self.state = float(value) if isinstance(value, float | np.floating) else wrap32(int(value))
 
     def __bool__(self) -> bool:
+        if self.frozen:  # a loop's own counts passes; a register of the kernel's may be the condition of a `while`
+            self._refuse()
         return self.value() != 0
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, int | float | np.number) or (isinstance(other, VirtualRegister) and other is not self):
+            self._refuse()
         return self is other
 
     def __hash__(self) -> int:
@@ -50,7 +54,7 @@ class VirtualRegister:
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise KernelError(
-            "Python arithmetic, int(), range() or comparison on a register",
+            "Python arithmetic, if, int(), range() or comparison on a register",
             code="V6-LOOPARITH",
             rule="a register has no value while the kernel is traced",
             fix="use it as .ap(scalar_offset=reg), as an index, or with nisa instructions",
