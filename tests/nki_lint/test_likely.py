@@ -80,6 +80,17 @@ def test_a_kernel_that_has_nothing_of_it(tmp_path: Path, cli) -> None:  # type: 
         lint.likely("NCC_EVRF051", "", "def k(:\n", "k.py")
 
 
+def test_a_size_that_is_not_written_out_may_be_the_large_one() -> None:
+    body = """
+rows, columns = x.shape
+total = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.sbuf)
+t = nl.ndarray((rows, columns), dtype=nl.float32, buffer=nl.sbuf)  # here
+nisa.dma_copy(dst=t, src=x)
+"""
+    text = source(body)
+    assert lint.likely("NCC_IGCA046", "[GCA046] some infinite-cost nodes remain", text, "k.py")[0].line == marked(text)
+
+
 def test_without_an_entry_the_named_instruction_is_found() -> None:
     text = source("nisa.dma_copy(dst=w, src=x)\nnisa.tensor_copy(dst=w, src=w)\n")
     [place] = lint.likely("NRT_FAILURE", "tensor_copy failed", text, "k.py")

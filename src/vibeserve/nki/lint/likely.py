@@ -129,14 +129,18 @@ def named_operator(source: Source, message: str) -> Iterator[Hit]:
             yield Hit(call, short)
 
 
+# What a size that is not written out counts as: more than what fits easily, less than what clearly does not.
+_UNKNOWN_BYTES, _UNKNOWN_ELEMENTS = 16 * 1024, 2**28
+
+
 def largest_tiles(source: Source, message: str) -> Iterator[Hit]:
-    """Tiles on chip, the largest first."""
+    """Tiles on chip, the largest first; one whose size is not written out comes before those that are known to be small."""
     sized = []
     for tile in source.tiles.values():
         elements, size = free_elements(tile), DTYPE_BYTES.get(tile.dtype or "", 4)
         if tile.buffer in ("sbuf", "psum"):
             sized.append(((elements or 0) * size, tile))
-    for amount, tile in sorted(sized, key=lambda item: -item[0]):
+    for amount, tile in sorted(sized, key=lambda item: -(item[0] or _UNKNOWN_BYTES)):
         yield Hit(
             tile.node,
             f"{tile.name}, {amount:,} bytes a partition"
@@ -146,10 +150,13 @@ def largest_tiles(source: Source, message: str) -> Iterator[Hit]:
 
 
 def largest_hbm(source: Source, message: str) -> Iterator[Hit]:
-    """Tensors that the kernel makes in HBM, the largest first."""
+    """Tensors that the kernel makes in HBM, the largest first, as for tiles."""
     made = [tile for tile in source.tiles.values() if tile.buffer in ("hbm", "private_hbm", "shared_hbm")]
     for tile in sorted(
-        made, key=lambda item: -((item.shape[0] or 0) * (free_elements(item) or 0) if item.shape else 0)
+        made,
+        key=lambda item: (
+            -((item.shape[0] or 0) * (free_elements(item) or 0) if item.shape else 0) or -_UNKNOWN_ELEMENTS
+        ),
     ):
         yield Hit(tile.node, tile.name)
 
