@@ -471,6 +471,17 @@ def test_the_card_says_what_holds_a_kernel_up(cli):
     assert found["latency_s_by_schedule"]["list"] == found["latency_s_by_schedule"]["program"]
 
 
+def test_the_card_names_an_engine_that_holds_a_kernel_up_more_than_its_limit_does(cli):
+    softmax = f"{EXAMPLES / 'softmax' / 'kernel.py'}:softmax"
+    out = cli("nki", "simulate", softmax, "--timing", "--shape-only", "--schedule", "list")[1]
+    assert "roofline     memory-bound" in out
+    assert "held up by   the vector engine, busy for" in out
+    out = cli(
+        "nki", "simulate", f"{EXAMPLES / 'tiled-matmul' / 'kernel.py'}:matmul_blocked_all", "--timing", "--shape-only"
+    )[1]
+    assert "held up by   mostly that limit" in out
+
+
 def test_bounds_of_a_simulated_profile_say_how_they_differ_from_the_card(cli):
     where = f"{HERE / 'kernels.py'}:copy_through"
     cli("nki", "simulate", where, "--input", "x=128x512:float32", "--profile", "words")

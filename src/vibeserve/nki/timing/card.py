@@ -116,7 +116,8 @@ def _position(found: dict[str, Any]) -> list[str]:
     used_by = {name: row["utilization"] for name, row in found["engines"].items() if name != "sync"}
     busiest = max(used_by, key=lambda name: used_by[name])
     used, limit = used_by[busiest], f"that limit is {place['share']:.0%} of the latency"
-    if place["share"] >= _FAR_FROM:
+    limited = "tensor" if bound == "compute" else "dma"
+    if place["share"] >= _FAR_FROM and (busiest == limited or used <= place["share"]):
         said = f"mostly that limit, {place['share']:.0%} of the latency; the busiest engine is {busiest}, {used:.0%} of the time"
     elif used >= _FAR_FROM:
         said = f"the {busiest} engine, busy for {used:.0%} of the time and waiting for the rest ({limit})"
