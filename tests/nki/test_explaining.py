@@ -15,6 +15,7 @@ import vibeserve.nki.language as nl
 from vibeserve.nki import KernelError, explaining, simulate
 from vibeserve.nki.errors import SimulatorFaultError
 from vibeserve.nki.instruction import REGISTRY
+from vibeserve.nki.lib import SbufManager
 
 
 def run(body: Any) -> Any:
@@ -72,6 +73,7 @@ def broken(_: Any) -> Any:
         (lambda t: nl.fori_loop(0, 2, lambda: None), "lambda"),
         (lambda t: nl.full((4, 4), object(), nl.float32), "fill_value|value"),
         (lambda t: t[object()], "used as an index"),
+        (lambda t: SbufManager(0, 4096).open_scope("outer"), "interleave_degree is"),
     ],
 )
 def test_a_wrong_argument_is_the_kernels(body: Any, says: str) -> None:
@@ -145,7 +147,12 @@ def test_each_parameter_of_the_table_exists() -> None:
     text = (Path(explaining.__file__).parent / "data" / "kinds.toml").read_text(encoding="utf-8")
     listed = [name for names in tomllib.loads(text).values() for name in names]
     known = {name for spec in REGISTRY.values() for name in spec.params}
-    for value in (*vars(nl).values(), *vars(type(nl.add)).values(), *vars(nl.NkiTensor).values()):
+    for value in (
+        *vars(nl).values(),
+        *vars(type(nl.add)).values(),
+        *vars(nl.NkiTensor).values(),
+        *vars(SbufManager).values(),
+    ):
         try:
             known |= set(inspect.signature(value).parameters)
         except (TypeError, ValueError):
