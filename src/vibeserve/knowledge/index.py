@@ -230,7 +230,7 @@ def _matches(db: sqlite3.Connection, table: str, expression: str) -> list[tuple[
     if not expression:
         return []
     return db.execute(
-        f"SELECT id, bm25({table}, 0, 8.0, 10.0, 4.0, 1.0) FROM {table} WHERE {table} MATCH ? ORDER BY 2 LIMIT 80",
+        f"SELECT id, bm25({table}, 0, 4.0, 4.0, 4.0, 1.0) FROM {table} WHERE {table} MATCH ? ORDER BY 2 LIMIT 80",
         (expression,),
     ).fetchall()
 
