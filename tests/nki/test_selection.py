@@ -268,7 +268,7 @@ def test_tensor_indirection_on_trn3(evaluate, rng, engine):
 U32, U16 = "uint32", "uint16"
 REJECTED = [
     ("S-ELEMENTS", lambda x: nisa.iota(new((4, 5)), [[1, 4]])),
-    ("S-RANK", lambda x: nisa.iota(new((4, 1)), [[1, 1]] * 5)),
+    ("NCC_INLA001", lambda x: nisa.iota(new((4, 1)), [[1, 1]] * 5)),
     ("B1-AFFINE-PRED", lambda x: nisa.iota(new((4, 5)), 5)),
     ("B2-AFFINE-OFFSET", lambda x: nisa.affine_select(x, [[1, 20]], 0, x, x)),
     ("B2-RANGESEL", lambda x: nisa.range_select(x, x, nl.less, nl.less, x[:, 0:1], x[:, 0:1], on_false_value=0.0)),

@@ -229,7 +229,7 @@ def _free_pattern(call: Call, name: str, tensor: NkiTensor) -> None:
     if len(dims) > MAX_FREE_DIMS:
         call.fail(
             f"{name} has {len(dims)} free dimensions",
-            code="S-RANK",
+            code="NCC_INLA001",
             rule=f"at most {MAX_FREE_DIMS}, contiguous ones merged",
         )
     free = tensor.size // tensor.shape[0]

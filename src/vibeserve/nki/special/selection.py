@@ -17,7 +17,7 @@ def affine_pattern(call: Call) -> None:
     ):
         call.fail(f"pattern={pattern!r}", code="B1-AFFINE-PRED", rule="[[step, num], ...]")
     if not 1 <= len(pattern) <= 4:
-        call.fail(f"pattern of {len(pattern)} dimensions", code="S-RANK", rule="1 to 4")
+        call.fail(f"pattern of {len(pattern)} dimensions", code="NCC_INLA001", rule="1 to 4")
     total = int(np.prod([pair[1] for pair in pattern], dtype=np.int64))
     if total != _free(dst):
         call.fail(
