@@ -221,6 +221,16 @@ def test_vector_and_scalar_take_turns_at_a_psum_bank(same, waits):
     assert (by_scalar.start >= begin) == waits
 
 
+def test_an_activation_that_only_copies_costs_what_a_copy_does():
+    x = running.make_input("x", {"shape": [128, 512], "dtype": "bfloat16"})
+    found = timed("two_tiles_of_psum", x, False)
+    [copy] = [op for op in found.ops if op.opcode == "activation"]
+    assert copy.end - copy.start == pytest.approx((256 + 191) * 1000 / 1.2, abs=1)
+    functions = timed("two_functions", np.zeros((128, 512), np.float32))
+    lengths = [op.end - op.start for op in functions.ops if op.engine == "scalar"]
+    assert [lengths[1], lengths[3]] == pytest.approx([(512 + 312 + 40) * 1000 / 1.2, (512 + 191) * 1000 / 1.2], abs=1)
+
+
 def test_tiles_of_psum_go_to_banks_and_rotate():
     banks = Banks(4, 2048)
     for storage, size in ((0, 512), (1, 512), (2, 512), (3, 512), (4, 1024), (5, 3000)):

@@ -184,11 +184,17 @@ def _copy_speed(op: Plan, generation: int, in_sbuf: bool, two_byte: bool) -> int
     return 2 if op.opcode == "tensor_scalar" and in_sbuf and everything_fp32 else 1
 
 
+def _only_copies(op: Plan) -> bool:
+    """Whether an activation is a copy: no function, and no bias."""
+    function = describe(op.params.get("op", ""))
+    return op.opcode == "activation" and function in ("copy", "identity") and role(op, "bias") is None
+
+
 def _scalar(op: Plan, params: Params, generation: int) -> Cost:
     clock = params["clock_ghz.scalar"]
     n = float(_elements(op))
-    copies = op.opcode in ("tensor_copy", "tensor_scalar")
-    if copies and generation >= 4 and all(o.dtype in _FAST for o in op.operands):
+    copies = op.opcode in ("tensor_copy", "tensor_scalar") or _only_copies(op)
+    if op.opcode != "activation" and copies and generation >= 4 and all(o.dtype in _FAST for o in op.operands):
         n /= 2
     kind = "copy" if copies else "activation"
     lat, gap = params[f"scalar_cycles.lat_{kind}"], params[f"scalar_cycles.gap_{kind}"]
