@@ -104,6 +104,23 @@ def test_how_many_at_once() -> None:
     assert most == 4
 
 
+def test_two_at_once_on_free_ports() -> None:
+    with _recording() as (one, _), _recording() as (other, _):
+        ports = {urllib.parse.urlsplit(url).port or 0 for url in (one, other)}
+        assert len(ports) == 2
+        assert min(ports) > 1023
+
+
+def test_a_request_that_does_not_say_how_long_it_is() -> None:
+    with _recording() as (url, seen):
+        connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc, timeout=10)
+        connection.putrequest("POST", CHAT)
+        connection.endheaders()
+        assert connection.getresponse().status == 400
+        connection.close()
+    assert seen.requests == []
+
+
 def test_nobody_is_there_afterwards() -> None:
     with _recording() as (url, _):
         pass
@@ -130,9 +147,13 @@ def test_how_the_benchmark_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         learn(target, COMPLETIONS, 3, tmp_path / "m").problem
         == f"the benchmark sent nothing to {COMPLETIONS}: no result"
     )
-    (first, rest), (second, _) = calls
+    (first, rest), (second, _) = calls[:2]
     assert (first[0], first[2], second[2]) == (target, tmp_path / "model", tmp_path / "m")
-    assert rest["seed"] == derive_seed(3, "traffic") % 2**31
+    for seed in range(8):
+        learn(target, CHAT, seed)
+    seeds = [rest["seed"] for _, rest in calls[2:]]
+    assert seeds == [derive_seed(seed, "traffic") % 2**31 for seed in range(8)]
+    assert seeds != [derive_seed(seed, "traffic") % 2**32 for seed in range(8)]
     assert 0.2 <= rest["window_s"] <= 1
     assert rest["timeout_s"] == 60.0
     assert rest["output"].name == "traffic.json"

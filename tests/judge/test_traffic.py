@@ -16,7 +16,7 @@ from vibeserve.judge import probe
 from vibeserve.judge.client import CHAT, COMPLETIONS, Answer, Client
 from vibeserve.judge.prompts import draw, last_text, other_end, sentinel, shortened, twins_of, with_text
 from vibeserve.judge.session import AHEAD, COVER, PAIRS, Forced, stop_of, teacher_forced
-from vibeserve.judge.traffic import HEAD, MOST_AT_ONCE, Traffic, learn, traffic_of
+from vibeserve.judge.traffic import HEAD, MOST_AT_ONCE, Traffic, _prompt, learn, traffic_of
 from vibeserve.judge.traffic import WIDTH as OWN_WIDTH
 from vibeserve.measure import run_benchmark
 
@@ -121,6 +121,7 @@ def test_of_recorded_requests() -> None:
      {"messages": [{"role": 1, "content": "a"}]}, {"messages": [{"role": "user", "content": [{"type": "text"}]}]}],
 )  # fmt: skip
 def test_what_is_no_prompt_in_text(body: dict[str, Any]) -> None:
+    assert _prompt(body) in ("", ())
     found = traffic_of([(CHAT, (), body)], CHAT, 5, "why")
     assert found.problem == f"the benchmark sent nothing to {CHAT}: why"
     assert (found.prompts, found.width) == ((), OWN_WIDTH)
