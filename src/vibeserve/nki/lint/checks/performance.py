@@ -215,7 +215,7 @@ def duplicate_load(source: Source) -> Iterator[Hit]:
 
 def _loaded_twice(source: Source) -> Iterator[Hit]:
     """The second of two loads of the same piece in one block, where nothing between them writes what it is a piece of."""
-    seen: dict[tuple[ast.AST | None, str], ast.Call] = {}
+    seen: dict[tuple[int, str], ast.Call] = {}
     for call, _ in sorted(source.kernel_calls("nki.isa.dma_copy"), key=lambda item: item[0].lineno):
         origin, out = source.argument(call, "src", 1), source.tile_of(source.argument(call, "dst", 0))
         statement = source.parent(call)
@@ -225,10 +225,17 @@ def _loaded_twice(source: Source) -> Iterator[Hit]:
         loads = out is not None and out.buffer == "sbuf" and (tile is None or tile.buffer in _HBM)
         if not loads or any(isinstance(item, ast.Call) for item in ast.walk(origin)):
             continue
-        key = (source.parent(statement), ast.dump(origin))
+        key = (_block(source, statement), ast.dump(origin))
         first = seen.setdefault(key, call)
         if first is not call and not _changed_between(source, first, call, origin):
             yield Hit(call, f"{ast.unparse(origin)[:60]}, as at line {first.lineno}")
+
+
+def _block(source: Source, statement: ast.AST) -> int:
+    """Which list of statements one stands in: the identity of that list."""
+    around = source.parent(statement)
+    lists = [getattr(around, name, None) for name in ("body", "orelse", "finalbody")]
+    return next((id(item) for item in lists if isinstance(item, list) and statement in item), id(around))
 
 
 def _changed_between(source: Source, first: ast.Call, second: ast.Call, origin: ast.expr) -> bool:
