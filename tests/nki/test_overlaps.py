@@ -97,6 +97,24 @@ def test_a_new_tile_starts_afresh_at_an_old_place():
     assert findings[0].kind == "uninitialised-read"
 
 
+def test_an_old_tile_whose_bytes_were_all_taken_is_read_and_written_again():
+    def body(x):
+        tiles = []
+        for value in (1, 2, 3):
+            tiles.append(placed((128, 8), (0, 0)))
+            nisa.memset(tiles[-1], value)
+        seen = stored(tiles[0])  # the third tile's
+        nisa.memset(tiles[0][:, 0:2], 9)
+        return seen, stored(tiles[2]), stored(tiles[0]), stored(tiles[1])
+
+    got, findings = run(body)
+    assert (got[0] == 3).all()
+    for values in got[1:]:
+        assert (values[:, :2] == 9).all()
+        assert (values[:, 2:] == 3).all()
+    assert "tensor #4, at the same address, was written last" in findings[0].message
+
+
 def test_a_sum_on_a_bank_that_another_tile_took():
     def body(x):
         first = placed((8, 8), (0, 2048), buffer=nl.psum)

@@ -105,7 +105,7 @@ class Core:
         self.count = 0
         self.lives: list[list[Any]] = []
         self.peaks: dict[MemoryRegion, tuple[int, int]] | None = None  # what `capacity` made of the lives
-        self.placed: list[Any] = []  # the tiles with addresses of their own: see `overlaps`
+        self.placed: Any = None  # the tiles with addresses of their own: see `overlaps`
         self.occurrences: dict[Any, int] = {}
         self.accumulators: dict[str, Any] = {}
         self.rng: dict[str, Any] = {}

@@ -186,7 +186,7 @@ def dispatch(spec: Spec, args: tuple[Any, ...]) -> NkiInstruction:
                 for item in value:
                     if type(item) is NkiTensor and item.buffer.is_hbm:
                         races.note(core, item, write=True)
-    if core.placed and not session.shape_only:
+    if core.placed is not None and not session.shape_only:
         for at in spec.writes:
             value = args[at]
             if type(value) is NkiTensor and value.storage.overlap is not None:

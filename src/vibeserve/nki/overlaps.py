@@ -20,18 +20,32 @@ if TYPE_CHECKING:
     from vibeserve.nki.tensor import NkiTensor
 
 
+class Places:
+    """The tiles of a core that have addresses: `active` ones, and `dormant` ones whose bytes were all taken by others.
+
+    A dormant tile is looked at again only where it is read or written: kernels hold many tiles of the same few addresses.
+    """
+
+    __slots__ = ("active", "dormant")
+
+    def __init__(self) -> None:
+        self.active: weakref.WeakValueDictionary[int, Storage] = weakref.WeakValueDictionary()
+        self.dormant: weakref.WeakValueDictionary[int, Storage] = weakref.WeakValueDictionary()
+
+
 class Overlap:
     """What a storage knows of the tiles that share bytes with it.
 
     `others` are those tiles, weakly held; `taken` is a mask [partitions, bytes] of its own bytes that another tile wrote
-    last (None: none of them), `all_taken` whether that is all of them, and `by` the number, name, address
-    and place of the tile that wrote last. A tile that is gone keeps no bytes: what it wrote is reported, not fetched.
+    last (None: none of them), `all_taken` whether that is all of them, and `by` the number, name, address and place of the
+    tile that wrote last. A tile that is gone keeps no bytes: what it wrote is reported, not fetched.
     """
 
-    __slots__ = ("all_taken", "by", "others", "taken")
+    __slots__ = ("all_taken", "by", "others", "places", "taken")
 
-    def __init__(self) -> None:
-        self.others: dict[int, weakref.ref[Storage]] = {}
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self.others: weakref.WeakValueDictionary[int, Storage] = weakref.WeakValueDictionary()
         self.taken: np.ndarray | None = None
         self.all_taken = False
         self.by: tuple[int, str, Any, Any] | None = None
@@ -39,18 +53,26 @@ class Overlap:
 
 def place(core: Core, storage: Storage) -> None:
     """Find the live tiles of this core that share bytes with a new one that has an address."""
-    alive = []
-    for reference in core.placed:
-        other = reference()
-        if other is None:
+    if core.placed is None:
+        core.placed = Places()
+    _link(core.placed, storage, core.placed.active)
+    core.placed.active[storage.number] = storage
+
+
+def _link(places: Places, storage: Storage, among: weakref.WeakValueDictionary[int, Storage]) -> None:
+    for other in list(among.values()):
+        if other is storage or _window(storage, other) is None:
             continue
-        alive.append(reference)
-        if _window(storage, other) is not None:
-            for one, two in ((storage, other), (other, storage)):
-                if one.overlap is None:
-                    one.overlap = Overlap()
-                one.overlap.others[two.number] = weakref.ref(two)
-    core.placed = [*alive, weakref.ref(storage)]
+        for one, two in ((storage, other), (other, storage)):
+            if one.overlap is None:
+                one.overlap = Overlap(places)
+            one.overlap.others[two.number] = two
+
+
+def _link_all(storage: Storage) -> None:
+    places = storage.overlap.places
+    _link(places, storage, places.active)
+    _link(places, storage, places.dormant)
 
 
 def wrote(view: NkiTensor) -> None:
@@ -58,19 +80,24 @@ def wrote(view: NkiTensor) -> None:
     storage = view.storage
     overlap = storage.overlap
     assert overlap is not None
+    if overlap.all_taken:  # dormant until now
+        _link_all(storage)
+        overlap.all_taken = False
+        overlap.places.dormant.pop(storage.number, None)
+        overlap.places.active[storage.number] = storage
+    if overlap.taken is None and not overlap.others:
+        return
     mask = None if view.covers_storage() else _bytes_of(view)
     if overlap.taken is not None:
-        overlap.all_taken = False
         if mask is not None:
-            overlap.taken &= ~mask
+            overlap.taken = overlap.taken & ~mask
         if mask is None or not overlap.taken.any():
             overlap.taken = overlap.by = None
-    for number, reference in [*overlap.others.items()]:
-        other = reference()
-        if other is None:
-            del overlap.others[number]
-        elif not other.overlap.all_taken:
+    for other in list(overlap.others.values()):
+        if not other.overlap.all_taken:
             _take(storage, other, mask)
+        if other.overlap.all_taken:
+            del overlap.others[other.number]
 
 
 def read(core: Core, view: NkiTensor) -> None:
@@ -97,12 +124,17 @@ def fetch(view: NkiTensor) -> bool:
     wanted = overlap.taken if view.covers_storage() else overlap.taken & _bytes_of(view)
     if not wanted.any():
         return False
-    for reference in overlap.others.values():
-        other = reference()
-        if other is not None:
-            _copy(other, storage, wanted)
+    if overlap.all_taken:
+        _link_all(storage)
+    for other in list(overlap.others.values()):
+        if _copy(other, storage, wanted):
+            overlap.by = _named(other)
     _mark(storage, wanted)
     return True
+
+
+def _named(storage: Storage) -> tuple[int, str, Any, Any]:
+    return storage.number, storage.name, storage.address, storage.place
 
 
 def _bytes_per_partition(storage: Storage) -> int:
@@ -142,18 +174,26 @@ def _take(storage: Storage, other: Storage, mask: np.ndarray | None) -> None:
     assert window is not None
     rows, columns, their_rows, theirs = window
     overlap = other.overlap
-    if overlap.taken is None:
-        overlap.taken = np.zeros((other.partitions, _bytes_per_partition(other)), np.bool_)
-    overlap.taken[their_rows, theirs] |= True if mask is None else mask[rows, columns]
-    overlap.all_taken = bool(overlap.taken.all())
-    overlap.by = (storage.number, storage.name, storage.address, storage.place)
+    shape = (other.partitions, _bytes_per_partition(other))
+    whole = mask is None and (their_rows, theirs) == (slice(0, shape[0]), slice(0, shape[1]))
+    if whole:
+        overlap.taken = np.broadcast_to(np.True_, shape)
+    else:
+        if overlap.taken is None:
+            overlap.taken = np.zeros(shape, np.bool_)
+        overlap.taken[their_rows, theirs] |= True if mask is None else mask[rows, columns]
+    overlap.by = _named(storage)
+    if whole or overlap.taken.all():
+        overlap.all_taken = True
+        overlap.places.active.pop(other.number, None)
+        overlap.places.dormant[other.number] = other
 
 
-def _copy(other: Storage, storage: Storage, wanted: np.ndarray) -> None:
-    """Copy what is wanted and belongs to the other tile out of it."""
+def _copy(other: Storage, storage: Storage, wanted: np.ndarray) -> bool:
+    """Copy what is wanted and belongs to the other tile out of it; whether there is any."""
     window = _window(other, storage)
     if window is None or other.state in (EMPTY, GONE):
-        return
+        return False
     rows, columns, my_rows, mine = window
     own = wanted[my_rows, mine].copy()
     if other.overlap.taken is not None:
@@ -164,6 +204,7 @@ def _copy(other: Storage, storage: Storage, wanted: np.ndarray) -> None:
         own &= held[rows, columns]
     source = other.data.reshape(other.partitions, -1)[rows, columns]
     np.copyto(storage.data.reshape(storage.partitions, -1)[my_rows, mine], source, where=own)
+    return bool(own.any())
 
 
 def _mark(storage: Storage, wanted: np.ndarray) -> None:
