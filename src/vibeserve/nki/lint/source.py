@@ -288,6 +288,20 @@ class Source:
                 found[key] = tile
         return {key: tile for key, tile in found.items() if key not in twice}
 
+    @cached_property
+    def _tuples(self) -> dict[str, ast.expr]:
+        """Names that are bound once in the file, to a tuple that is written out (`SHAPE = (128, 512)`)."""
+        times: dict[str, int] = {}
+        found: dict[str, ast.expr] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                times[node.id] = times.get(node.id, 0) + 1
+            elif isinstance(node, ast.arg):
+                times[node.arg] = times.get(node.arg, 0) + 2
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+                found |= {item.id: node.value for item in node.targets if isinstance(item, ast.Name)}
+        return {name: value for name, value in found.items() if times.get(name) == 1}
+
     def _tile(self, name: str, value: ast.expr) -> Tile | None:
         if not isinstance(value, ast.Call):
             return None
@@ -295,6 +309,8 @@ class Source:
         if not full.startswith("nki.language.") or full.rpartition(".")[2] not in _CREATORS:
             return None
         shape_node = value.args[0] if value.args else self.keyword(value, "shape")
+        if isinstance(shape_node, ast.Name):
+            shape_node = self._tuples.get(shape_node.id, shape_node)
         shape: tuple[int | None, ...] = ()
         if isinstance(shape_node, ast.Tuple | ast.List):
             shape = tuple(self.number(item) for item in shape_node.elts)

@@ -116,7 +116,8 @@ def _bound(function: ast.AST) -> set[str]:
 
 @check
 def impure(source: Source) -> Iterator[Hit]:
-    """A kernel that reads a name of the module which is bound more than once, or appends to a list of the module."""
+    """A kernel that reads a name of the module which is bound more than once, appends to a list of the module, or closes over a
+    variable of the function around it."""
     times: dict[str, int] = {}
     for statement in source.tree.body:
         for node in ast.walk(statement):
@@ -146,3 +147,25 @@ def impure(source: Source) -> Iterator[Hit]:
         )
         if times.get(node.id, 0) > 1 or (mutates and node.id in times):
             yield Hit(node, node.id)
+    yield from _closures(source)
+
+
+def _closures(source: Source) -> Iterator[Hit]:
+    """A kernel within a function that reads a parameter or a variable of that function (a tile size, say), each name once."""
+    for kernel in source.entry_points:
+        outer = source.owner(kernel)
+        own, seen = _bound(kernel), set[str]()
+        while outer is not None:
+            held = {item.arg for item in ast.walk(outer.args) if isinstance(item, ast.arg)} | {
+                item.id
+                for item in ast.walk(outer)
+                if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store) and source.owner(item) is outer
+            }
+            for node in ast.walk(kernel):
+                if not isinstance(node, ast.Name) or node.id not in held - own - seen:
+                    continue
+                if any(node in ast.walk(item) for item in kernel.decorator_list):
+                    continue
+                seen.add(node.id)
+                yield Hit(node, f"{node.id} of {outer.name}()")
+            outer = source.owner(outer)

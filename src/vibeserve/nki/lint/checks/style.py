@@ -1,4 +1,4 @@
-"""Conventions: structured messages, docstrings, shape checks first."""
+"""Conventions: structured messages, docstrings, shape checks first, names that say something."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from vibeserve.nki.lint.rules import Hit, check
 from vibeserve.nki.lint.source import Source
 
-_LONG = 25
+_LONG, _MANY = 25, 4
 
 
 @check
@@ -38,3 +38,19 @@ def shape_checks(source: Source) -> Iterator[Hit]:
         asserts = any(isinstance(node, ast.Assert | ast.Raise) for node in ast.walk(function))
         if not asserts and not any("assert" in name or "check" in name or "validate" in name for name in names):
             yield Hit(function, function.name)
+
+
+@check
+def short_names(source: Source) -> Iterator[Hit]:
+    """A kernel of more than 25 lines in which four or more of its own names, and more than half, are one letter."""
+    for function in source.entry_points:
+        if (function.end_lineno or 0) - function.lineno <= _LONG:
+            continue
+        bound = {
+            node.id
+            for node in ast.walk(function)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id != "_"
+        }
+        short = sorted(name for name in bound if len(name) == 1)
+        if len(short) >= _MANY and 2 * len(short) > len(bound):
+            yield Hit(function, f"{', '.join(short)} of {function.name}")
