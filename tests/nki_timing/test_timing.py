@@ -231,6 +231,14 @@ def test_an_activation_that_only_copies_costs_what_a_copy_does():
     assert [lengths[1], lengths[3]] == pytest.approx([(512 + 312 + 40) * 1000 / 1.2, (512 + 191) * 1000 / 1.2], abs=1)
 
 
+def test_a_division_works_as_long_as_a_reciprocal_and_a_product():
+    found = timed("divided", np.ones((128, 512), np.float32))
+    divide, _, reciprocal, product = [op for op in found.ops if op.engine == "vector"]
+    latency = 148 * 1000 / 0.96
+    work = [op.end - op.start - latency for op in (divide, reciprocal, product)]
+    assert work[0] == pytest.approx(work[1] + work[2], abs=2)
+
+
 def test_tiles_of_psum_go_to_banks_and_rotate():
     banks = Banks(4, 2048)
     for storage, size in ((0, 512), (1, 512), (2, 512), (3, 512), (4, 1024), (5, 3000)):

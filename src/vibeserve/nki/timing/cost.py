@@ -148,8 +148,11 @@ def _vector_cycles(op: Plan, params: Params, generation: int) -> float:
     n = _elements(op)
     two_byte = _two_byte(op)
     in_sbuf = not _touches_psum(op)
+    reciprocal = n * params["vector_cycles.reciprocal_per_element"] + params["vector_cycles.reciprocal_fixed"]
     if op.opcode == "reciprocal":
-        return n * params["vector_cycles.reciprocal_per_element"] + params["vector_cycles.reciprocal_fixed"]
+        return reciprocal
+    if op.opcode == "vector_function" and op.params.get("function") == "divide":  # as it would have to be written
+        return reciprocal + 2 * n
     if op.opcode in ("tensor_copy", "tensor_scalar"):
         return n / _copy_speed(op, generation, in_sbuf, two_byte)
     if op.opcode == "tensor_tensor":
