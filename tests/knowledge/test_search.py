@@ -165,6 +165,20 @@ def test_a_folder_is_added_changed_and_removed(tmp_path):
         index.add_folder(tmp_path / "missing")
 
 
+def test_a_small_folder_is_found_beside_the_built_in_pages(tmp_path, monkeypatch):
+    monkeypatch.setenv("VIBESERVE_CACHE_DIR", str(tmp_path / "cache"))
+    index = Index.standard()
+    before = [item.id for item in index.search("how do I transpose a tile", 3)]
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "tuning.md").write_text("# Tuning\n\nintro\n\n## Quokka buffer\n\nQuokka buffers hold three tiles.\n")
+    index.add_folder(folder)
+    [first, *_] = index.search("how large is a quokka buffer", 3)
+    assert (first.title, first.line) == ("Tuning: Quokka buffer", 5)
+    assert index.search("quokka buffer")[0].source == str(folder.resolve() / "tuning.md")
+    assert [item.id for item in index.search("how do I transpose a tile", 3)] == before
+
+
 def test_a_folder_within_another_is_not_read_twice(tmp_path):
     inner = tmp_path / "docs" / "inner"
     inner.mkdir(parents=True)

@@ -34,6 +34,8 @@ CREATE VIRTUAL TABLE added USING fts5(id UNINDEXED, title, names, words, body, t
 """
 # Words of a question are taken from the rarest on until they stand on this many pages of added folders together.
 _MOST_PAGES = 3000
+# With fewer pages than this in all added folders together, how rare a word is among them says nothing.
+_FEW_PAGES = 1000
 # What a page weighs beside its text: our own pages before a clone's, errors a little less than what to do.
 _KIND_WEIGHT = {
     "symbol": 1.1,
@@ -236,18 +238,24 @@ def _matches(db: sqlite3.Connection, table: str, expression: str) -> list[tuple[
 
 
 def _held(db: sqlite3.Connection, words: str) -> dict[str, float]:
-    """How much of the question each built-in page holds, 0 to 1: its words, each by how rare it is."""
+    """How much of the question each built-in page holds, 0 to 1: its words, each by how rare it is. A word that stands in added
+    folders alone counts too: the pages that lack it are not the ones that are meant."""
     (pages,) = db.execute("SELECT built_in FROM size").fetchone()
     held, whole = dict[str, float](), 0.0
     for term in terms(words):
         found = db.execute("SELECT id FROM text WHERE text MATCH ?", (term,)).fetchall()
-        if not found:
+        if not found and not db.execute("SELECT 1 FROM added WHERE added MATCH ? LIMIT 1", (term,)).fetchone():
             continue
-        rarity = math.log(1 + (pages - len(found) + 0.5) / (len(found) + 0.5))
+        rarity = _rarity(pages, len(found))
         whole += rarity
         for (page,) in found:
             held[page] = held.get(page, 0.0) + rarity
     return {page: rarity / whole for page, rarity in held.items()}
+
+
+def _rarity(pages: int, having: int) -> float:
+    """The weight of a word that `having` of the pages have, as BM25 takes it; never below 0."""
+    return math.log(1 + (pages - having + 0.5) / (having + 0.5))
 
 
 def _added(db: sqlite3.Connection, words: str) -> dict[str, float]:
@@ -258,9 +266,26 @@ def _added(db: sqlite3.Connection, words: str) -> dict[str, float]:
     built_in, pages = db.execute("SELECT built_in, added FROM size").fetchone()
     if not pages:
         return {}
+    if pages <= _FEW_PAGES:
+        return _few(db, words, built_in + pages)
     expression = _rarest(db, words)
     scale = min(1.0, math.log(built_in + 2) / math.log(pages + 2)) * _KIND_WEIGHT["document"]
     return {page: -score * scale for page, score in _matches(db, "added", expression)}
+
+
+def _few(db: sqlite3.Connection, words: str, pages: int) -> dict[str, float]:
+    """Scores where little was added: no word is rare among a few pages, so how rare it is among all pages counts, and twice in a title."""
+    found: dict[str, float] = {}
+    for term in terms(words):
+        inside = db.execute("SELECT id, title FROM added WHERE added MATCH ?", (term,)).fetchall()
+        if not inside:
+            continue
+        (others,) = db.execute("SELECT count(*) FROM text WHERE text MATCH ?", (term,)).fetchone()
+        rarity = _rarity(pages, len(inside) + others) * _KIND_WEIGHT["document"]
+        word = term.strip('"').rstrip("s")
+        for page, title in inside:
+            found[page] = found.get(page, 0.0) + rarity * (2.0 if word in title.lower() else 1.0)
+    return found
 
 
 def _rarest(db: sqlite3.Connection, words: str) -> str:
