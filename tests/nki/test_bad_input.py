@@ -76,7 +76,7 @@ def test_an_input_that_cannot_be_made(cli: Callable[..., Any], tmp_path: Path, g
     ("source", "code", "text"),
     [
         ("import not_there_at_all\n" + ADD, 2, "No module named 'not_there_at_all'"),
-        ("def k(x:\n", 2, "cannot be imported"),
+        ("def k(x:\n", 2, "kernel.py:1: 'def k(x:'"),
         (ADD.replace("def k(x, n=1)", "def k(x, y)"), 1, "missing a required argument: 'y'"),
         (ADD.replace("def k(x, n=1)", "def k(z)"), 1, "'z'"),
     ],

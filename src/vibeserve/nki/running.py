@@ -163,6 +163,13 @@ def load_file(path: Path) -> Any:
         raise MissingError(
             f"not simulated yet: {error.name} (at {error.place})", hint="see docs/nki-coverage.md"
         ) from error
+    except SyntaxError as error:
+        at = (
+            f"{error.filename}:{error.lineno}: {error.text.strip()!r}"
+            if error.text
+            else f"{error.filename}:{error.lineno}"
+        )
+        raise InputError(f"{path} cannot be imported: {error.msg} (at {at})") from error
     except Exception as error:
         place = place_of_traceback(error.__traceback__)
         raise InputError(f"{path} cannot be imported: {error} (at {place})") from error
