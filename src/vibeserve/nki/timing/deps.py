@@ -99,8 +99,7 @@ class Dependencies:
         self.cells: dict[tuple[int, int, int], Cell] = {}
         self.ends: dict[int, list[int]] = {}
         last_use = recorder.last_use
-        for storage, tile in recorder.tiles.items():
-            life = tile.life
+        for storage, (_, _, life) in recorder.tiles.items():
             if life[1] and life[6] is None:
                 last = life[1] - 1 if last_use is None else last_use.get(storage, -1)
                 self.ends.setdefault(last, []).append(storage)
@@ -111,8 +110,8 @@ class Dependencies:
         in_order, written = self.in_order, recorder.written_hbm
         cells, get = self.cells, self.cells.get
         before_write, new = self._before_write, self._new
-        for index, (plan, places) in enumerate(zip(recorder.plans, recorder.locations, strict=True)):
-            stream = streams[index]
+        add = deps.append
+        for index, (plan, places, stream) in enumerate(zip(recorder.plans, recorder.locations, streams, strict=True)):
             waits: list[int] = []
             key = stream if in_order and stream & 15 < QUEUES_FROM else -index - 1
             at = 0
@@ -147,7 +146,7 @@ class Dependencies:
                     cell.readers[key] = index
             if index in waits:
                 waits = [earlier for earlier in waits if earlier != index]
-            deps.append(waits)
+            add(waits)
             if index in ends:
                 self._release(ends[index])
         self._edges()
