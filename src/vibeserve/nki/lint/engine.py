@@ -208,12 +208,11 @@ def _name_hits(rule: Rule, source: Source) -> Iterator[Hit]:
     for node, name in source.names:
         if any(name == wanted or name.startswith(f"{wanted}.") for wanted in rule.names):
             yield Hit(node, name)
-    for imported in source.nodes:
-        if isinstance(imported, ast.ImportFrom) and imported.module and not imported.level:
-            module = imported.module.removeprefix("neuronxcc.")
-            for item in imported.names:
-                if f"{module}.{item.name}" in rule.names:
-                    yield Hit(item, f"{module}.{item.name}")
+    for imported in source.from_imports:
+        module = (imported.module or "").removeprefix("neuronxcc.")
+        for item in imported.names:
+            if f"{module}.{item.name}" in rule.names:
+                yield Hit(item, f"{module}.{item.name}")
 
 
 def _fixable(source: Source, rule: Rule, hit: Hit) -> bool:

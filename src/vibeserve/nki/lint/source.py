@@ -130,6 +130,11 @@ class Source:
         return found
 
     @cached_property
+    def from_imports(self) -> list[ast.ImportFrom]:
+        """Every `from module import …` of another package."""
+        return [node for node in self.nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+
+    @cached_property
     def imported(self) -> set[str]:
         """The local names that an import of the file binds."""
         return {

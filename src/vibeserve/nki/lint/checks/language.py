@@ -154,6 +154,8 @@ def _closures(source: Source) -> Iterator[Hit]:
     """A kernel within a function that reads a parameter or a variable of that function (a tile size, say), each name once."""
     for kernel in source.entry_points:
         outer = source.owner(kernel)
+        if outer is None:
+            continue
         own, seen = _bound(kernel), set[str]()
         while outer is not None:
             held = {item.arg for item in ast.walk(outer.args) if isinstance(item, ast.arg)} | {
