@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ml_dtypes
 import nki
+import nki.language as nl
 import numpy as np
 
 F32, BF16, F16 = np.float32, ml_dtypes.bfloat16, np.float16
@@ -28,7 +29,23 @@ def softmax(x, axis=-1):
     return e / e.sum(axis, keepdims=True)
 
 
-def sim(k, *a, target="trn2", strict=True, **kw):
-    s = nki.simulate(k, target=target, strict=strict)
+def sim(k, *a, target=None, lnc=None, strict=True, **kw):
+    s = nki.simulate(k, target=target, lnc=lnc, strict=strict)
     r = s(*a, **kw)
     return r
+
+
+def near(got, want, tol=1e-4):
+    np.testing.assert_allclose(np.asarray(got, np.float64), np.asarray(want, np.float64), rtol=tol, atol=tol)
+
+
+def sb(shape, dtype=nl.float32, **options):
+    return nl.ndarray(shape, dtype=dtype, buffer=nl.sbuf, **options)
+
+
+def pm(shape, dtype=nl.float32, **options):
+    return nl.ndarray(shape, dtype=dtype, buffer=nl.psum, **options)
+
+
+def hbm(shape, dtype=nl.float32, **options):
+    return nl.ndarray(shape, dtype=dtype, buffer=nl.shared_hbm, **options)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import nki
+import nki.collectives as ncc
 import nki.isa as nisa
 import nki.language as nl
 import numpy as np
 import pytest
-from tests.nki.foreign import F32, R, close, sim
+from tests.nki.foreign import F32, R, close, hbm, near, sb, sim
 
 
 # 30. column tiling of PE
@@ -324,3 +325,73 @@ def test_nl_unary(name):
         return o
 
     np.testing.assert_allclose(sim(k, x), ref[name], rtol=3e-6, atol=3e-7)
+
+
+def clampmask(x, lens):
+    B, S = x.shape
+    t = nl.load(x)
+    L = sb((B, 1))
+    nisa.dma_copy(L, lens.reshape((B, 1)))
+    it = sb((B, S))
+    nisa.iota(it, [[1, S]], offset=0)
+    m = sb((B, S), nl.uint8)
+    nisa.tensor_scalar(m, it, nl.less, L)
+    r = nl.full((B, S), -9.0, dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy_predicated(dst=r, src=t, predicate=m)
+    o = hbm((B, S))
+    nl.store(o, r)
+    w = nl.where(m, t, -9.0)
+    o2 = hbm((B, S))
+    nl.store(o2, w)
+    return (o, o2)
+
+
+def test_clamp():
+    x = R(9, 12)
+    l = np.arange(9).astype(np.int32)
+    w = np.where(np.arange(12) < l[:, None], x, -9)
+    a, b = sim(clampmask, x, l)
+    near(a, w)
+    near(b, w)
+
+
+def ar(x):
+    R, C = x.shape
+    s = hbm((R, C))
+    o = hbm((R, C))
+    t = nl.load(x)
+    nl.store(s, t)
+    g = ncc.ReplicaGroup([[0, 1, 2, 3]])
+    ncc.all_reduce(srcs=[s], dsts=[o], replica_group=g, op=nl.add)
+    return o
+
+
+def test_ar():
+    from vibeserve.nki import simulate_ranks
+
+    xs = [R(4, 8, seed=i) for i in range(4)]
+    r = simulate_ranks(ar, ranks=4)([(x,) for x in xs])
+    for a in r:
+        near(a, sum(xs))
+
+
+def nib(w, s):
+    R, C = w.shape
+    t = nl.load(w)
+    lo, hi = (sb((R, C), nl.uint8), sb((R, C), nl.uint8))
+    nisa.tensor_scalar(lo, t, nl.bitwise_and, 15)
+    nisa.tensor_scalar(hi, t, nl.logical_shift_right if hasattr(nl, "logical_shift_right") else nl.right_shift, 4)
+    r = sb((R, C, 2))
+    ts = nl.load(s)
+    for i, q in enumerate((lo, hi)):
+        nisa.tensor_scalar(r[:, :, i], q, nl.subtract, 8.0, op1=nl.multiply, operand1=ts)
+    o = hbm((R, 2 * C))
+    nisa.dma_copy(o, r.reshape((R, 2 * C)))
+    return o
+
+
+def test_nib():
+    w = np.random.default_rng(0).integers(0, 256, (20, 9)).astype(np.uint8)
+    s = R(20, 1)
+    v = np.stack([w & 15, w >> 4], -1).reshape(20, 18).astype(np.float32)
+    near(sim(nib, w, s), (v - 8) * s)
