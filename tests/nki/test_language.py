@@ -7,6 +7,7 @@ import pytest
 
 import vibeserve.nki.isa as nisa
 import vibeserve.nki.language as nl
+from vibeserve.nki import simulate
 
 UNARY = {
     "abs": np.abs, "square": np.square, "exp": np.exp, "sin": np.sin, "cos": np.cos, "tan": np.tan, "arctan": np.arctan, "tanh": np.tanh,
@@ -200,3 +201,19 @@ def test_names_that_are_gone_say_what_to_write():
         nl.arange  # noqa: B018
     with pytest.raises(AttributeError, match="scalar_offset"):
         nisa.tensor_copy_dynamic_src  # noqa: B018
+
+
+def test_names_of_no_stub_that_a_published_library_uses():
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=nl.bool, buffer=nl.shared_hbm)
+        for row in nl.range(x.shape[0]):
+            tile = nl.ndarray((1, x.shape[1]), dtype=nl.bool)
+            nisa.tensor_scalar(tile, nl.load(x[row : row + 1]), nl.greater, 0.0)
+            nl.store(out[row : row + 1], tile)
+        return out
+
+    x = np.array([[1, -1], [0, 2]], np.float32)
+    np.testing.assert_array_equal(simulate(kernel)(x), x > 0)
+    starred: dict = {}
+    exec("from vibeserve.nki.language import *", starred)
+    assert not {"range", "bool"} & set(starred)

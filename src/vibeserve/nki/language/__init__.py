@@ -95,6 +95,9 @@ globals().update(_OPS)
 
 __all__ = [name for name in (*dir(), *_OPS) if not name.startswith("_")]
 
+# Names of no stub that a published kernel library uses; left out of `import *`, where they would hide Python's own.
+range, bool = static_range, bool_
+
 
 def __getattr__(name: str) -> _Any:
     from vibeserve.nki.legacy import gone
