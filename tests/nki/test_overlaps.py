@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import vibeserve.nki.collectives as ncc
 import vibeserve.nki.language as nl
 from vibeserve.nki import isa as nisa
-from vibeserve.nki import simulate
+from vibeserve.nki import simulate, simulate_ranks
 from vibeserve.nki.errors import KernelError
 
 F32 = np.float32
@@ -113,6 +114,19 @@ def test_an_old_tile_whose_bytes_were_all_taken_is_read_and_written_again():
         assert (values[:, :2] == 9).all()
         assert (values[:, 2:] == 3).all()
     assert "tensor #4, at the same address, was written last" in findings[0].message
+
+
+def test_a_collective_writes_over_another_tile():
+    def kernel(x):
+        mine, old = nl.load(x), placed((128, 8), (0, 0))
+        nisa.memset(old, 5)
+        new = placed((128, 8), (0, 0))
+        ncc.all_reduce(srcs=[mine], dsts=[new], replica_group=ncc.ReplicaGroup([[0, 1]]), op=nl.add)
+        return stored(old)
+
+    x = np.ones((128, 8), F32)
+    for got in simulate_ranks(kernel, ranks=2)([(x,), (x,)]):
+        assert (got == 2).all()
 
 
 def test_a_sum_on_a_bank_that_another_tile_took():

@@ -189,8 +189,9 @@ def dispatch(spec: Spec, args: tuple[Any, ...]) -> NkiInstruction:
     if core.placed is not None and not session.shape_only:
         for at in spec.writes:
             value = args[at]
-            if type(value) is NkiTensor and value.storage.overlap is not None:
-                overlaps.wrote(value)
+            for item in value if type(value) is list or type(value) is tuple else (value,):
+                if type(item) is NkiTensor and item.storage.overlap is not None:
+                    overlaps.wrote(item)
     name = args[spec.at_name] if spec.at_name >= 0 else None
     if core.log is not None and spec.name not in races.MEETINGS:
         writes = [args[at] for at in spec.writes]
