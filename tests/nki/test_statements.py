@@ -513,6 +513,19 @@ def test_kernels_inside_of_kernels() -> None:
     same(outer(X), 4 * X)
 
 
+def test_a_grid_of_an_inner_call_is_advised_against() -> None:
+    @nki.jit
+    def inner(tile: Any) -> Any:
+        return tile
+
+    run = simulate(lambda x: store(inner[2](load(x))), strict=True)
+    same(run(X), X)
+    assert [finding.kind for finding in run.findings] == ["launch-grid"]
+    run = simulate(lambda x: store(inner[2](load(x))), lnc=2, strict=True)
+    same(run(X), X)
+    assert not run.findings
+
+
 class Mode(enum.Enum):
     FIRST = "first"
     SECOND = "second"

@@ -50,7 +50,13 @@ class Kernel(_LikeFunction):
         self.schedule = schedule
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if core_or_none() is not None:
+        core = core_or_none()
+        if core is not None:
+            if self.grid not in (None, core.session.grid):
+                core.session.report(
+                    "launch-grid", f"the grid {list(self.grid or ())} of a kernel that is called from another has no effect",
+                    detail=f"this launch has {list(core.session.grid)}", code="V5-LNCGRID", fix="no grid on an inner call", soft=True,
+                )  # fmt: skip
             return self.func(*args, **kwargs)
         return launch(self, args, kwargs)
 
