@@ -31,7 +31,7 @@ def index(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("questions", "least"),
-    [(QUESTIONS, 40), (MORE, 120), (FORUM, 80), (FRESH, 160)],
+    [(QUESTIONS, 40), (MORE, 120), (FORUM, 80), (FRESH, 230)],
     ids=["users", "more", "forum", "fresh"],
 )
 def test_most_questions_are_answered_among_the_first_three(index, questions, least):

@@ -162,13 +162,18 @@ def _everyday() -> tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]:
 
 
 def _spellings(word: str) -> tuple[str, ...]:
-    """British and American endings of a word."""
+    """British and American endings of a word, and a name without its number (mamba2, llama3), but for chips."""
     other = re.sub(
         r"(?<=[a-z]{3})i([sz])(e|es|ed|er|ers|ing|ation|ations)$",
         lambda match: f"i{'z' if match[1] == 's' else 's'}{match[2]}",
         word,
     )
-    return (word,) if other == word else (word, other)
+    plain = (
+        re.sub(r"^([a-z]{4,})\d{1,2}$", r"\1", word)
+        if not word.startswith(("trainium", "inferentia", "float"))
+        else word
+    )
+    return tuple(dict.fromkeys((word, other, plain)))
 
 
 def _term(word: str) -> str:
