@@ -97,9 +97,9 @@ def names_in(text: str) -> dict[str, float]:
 
 def weight_of(kind: str, text: str) -> float:
     """What a page of this kind is worth for a question: notes count for more where only serving is spoken of, for less where only
-    kernels are; tasks for more where it is asked how to do something, terms where it is asked what something is, else for less."""
+    kernels are; tasks and guides for more where it is asked how to do something, terms where it is asked what something is, else for less."""
     lowered = text.lower()
-    if kind == "task":
+    if kind in ("task", "guide"):
         return 1.2 if _HOW.match(lowered) else 1.0
     if kind == "term":
         return 1.3 if _WHAT.search(lowered) else 0.8
