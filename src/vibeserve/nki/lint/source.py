@@ -19,6 +19,7 @@ _ENTRY = (
     "nki.profile",
     "nki.simulate",
     "nki.simulate_kernel",
+    "torch_neuronx.nki_jit",
 )
 _CREATORS = ("ndarray", "zeros", "ones", "full", "empty", "zeros_like", "empty_like", "rand", "load")
 TILE_SIZE = {"pmax": 128, "psum_fmax": 512, "psum_bank_fmax": 512, "gemm_stationary_fmax": 128, "gemm_moving_fmax": 512}
