@@ -55,8 +55,16 @@ def broken(_: Any) -> Any:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        (lambda t: t.reshape(nl.add), "shape is"),
+        (lambda t: t.reshape(nl.add), "among sizes"),
         (lambda t: t.expand_dim("1"), "dim is"),
+        (lambda t: t.reshape((32, 8 / 2, 2)), "divide with //"),
+        (lambda t: t.reshape([[32, 8]]), "among sizes"),
+        (lambda t: t.permute(None), "among sizes"),
+        (lambda t: t.reshape_dim(1, (4.0, 2)), "divide with //"),
+        (lambda t: t.reshape_dim(1, None), "a tuple"),
+        (lambda t: t.vector_select(0, None), "vector_select by None"),
+        (lambda t: nl.all(t, axis=[[1]]), "axis="),
+        (lambda t: nl.shared_identity_matrix(True), "shared_identity_matrix"),
         (lambda t: nl.sum(t, axis="free"), "axis"),
         (lambda t: nl.load("x"), "nl.load of"),
         (nl.add, r"nl.add\(\) missing 1 required"),

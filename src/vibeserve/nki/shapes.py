@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from vibeserve.nki.views import _dim, fail
+import numpy as np
+
+from vibeserve.nki.views import _dim, fail, whole
 
 if TYPE_CHECKING:
     from vibeserve.nki.tensor import NkiTensor
@@ -85,9 +87,9 @@ def reshape_strides(shape: tuple[int, ...], strides: tuple[int, ...], new: tuple
 def reshape_dim(tensor: NkiTensor, dim: int, shape: Any) -> NkiTensor:
     """See `NkiTensor.reshape_dim`."""
     dim = _dim(tensor, dim)
-    if isinstance(shape, int):
+    if isinstance(shape, int) or not np.iterable(shape):
         fail(tensor, f"reshape_dim({dim}, {shape!r})", rule="the sizes are a tuple, with one -1 at most")
-    sizes = [int(size) for size in shape]
+    sizes = [whole(size) for size in shape]
     size = tensor.shape[dim]
     if sizes.count(-1) == 1:
         known = -math.prod(sizes)

@@ -325,8 +325,8 @@ def _place_key(tensor: NkiTensor) -> Any:
 
 def _ints(first: Any, others: tuple[Any, ...]) -> tuple[int, ...]:
     """A sequence of ints, or ints that were given one by one."""
-    items = (first, *others) if isinstance(first, int | np.integer) else first
-    return tuple(int(item) for item in items)
+    items = first if not others and np.iterable(first) else (first, *others)
+    return tuple(views.whole(item) for item in items)
 
 
 def move_value(move: Move) -> int:

@@ -175,6 +175,13 @@ def _is_full(item: Any, size: int) -> bool:
     return isinstance(item, slice) and item.indices(size) == (0, size, 1)
 
 
+def whole(value: Any) -> int:
+    """`value` as an int, or a KernelError."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return int(value)
+    raise KernelError(f"{value!r} among sizes or dimensions", code="NKI-OPERAND", rule="ints", fix="divide with //")
+
+
 def is_tensor(value: Any) -> bool:
     """Whether `value` is an NkiTensor."""
     return type(value).__name__ == "NkiTensor"
@@ -271,6 +278,8 @@ def vector_select(tensor: NkiTensor, dim: int, vector_offset: NkiTensor) -> NkiT
     """See `NkiTensor.vector_select`."""
     if dim != 0:
         fail(tensor, f"vector_select of dimension {dim}", code="S-VOFF", rule="only dimension 0")
+    if not is_tensor(vector_offset):
+        fail(tensor, f"vector_select by {vector_offset!r}", code="S-VOFF", fix="a (P, 1) SBUF tensor of row numbers")
     return access_pattern(tensor, None, None, None, vector_offset, 0, None, count=vector_offset.shape[0])
 
 

@@ -215,7 +215,7 @@ def shared_constant(constant: Any) -> NkiTensor:
 def shared_identity_matrix(n: int, dtype: Any = uint8, dst: Any = None) -> NkiTensor:
     """An n x n identity in SBUF (n <= 128), one for each dtype and size."""
     core = current_core("nl.shared_identity_matrix")
-    if not 1 <= n <= 128:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 1 <= n <= 128:
         raise KernelError(f"shared_identity_matrix({n})", code="NKI-SHAPE", rule="1 <= n <= 128")
     element = as_dtype(dtype)
     if dst is not None:

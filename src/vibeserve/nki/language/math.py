@@ -188,8 +188,10 @@ def _invert(x: Any, dtype: Any = None) -> NkiTensor:
 
 
 def _axes(x: NkiTensor, axis: Any) -> list[int]:
-    given = [axis] if isinstance(axis, int) else list(axis)
-    return sorted(a % x.ndim for a in given)
+    given = [axis] if isinstance(axis, int | np.integer) else list(axis)
+    if not all(isinstance(a, int | np.integer) for a in given):
+        raise KernelError(f"axis={axis!r}", code="NKI-OPERAND", rule="an int or a tuple of ints")
+    return sorted(int(a) % x.ndim for a in given)
 
 
 def _reduced(x: NkiTensor, axis: Any, dtype: Any, keepdims: bool) -> NkiTensor:
