@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -136,7 +137,8 @@ def test_arrays_of_the_other_byte_order(kind: str) -> None:
     ("array", "code"),
     [
         (np.zeros((0, 4), np.float32), "NKI-SHAPE"), (np.array([[object()]]), "NCC_ESPP004"), (np.array([["text"]]), "NCC_ESPP004"),
-        (np.zeros((2, 2), "datetime64[s]"), "NCC_ESPP004"), (np.zeros((2, 2), np.complex64), "NCC_ESPP004"),
+        (np.zeros((2, 2), "datetime64[s]"), "NCC_ESPP004"), (np.zeros((2, 2), np.complex64), "NCC_EVRF004"),
+        (np.zeros((2, 2), ml_dtypes.float8_e4m3fnuz), "NCC_EVRF005"), (np.zeros((2, 2), ml_dtypes.float8_e4m3b11fnuz), "NCC_EVRF005"),
     ],
 )  # fmt: skip
 def test_arrays_that_are_no_numbers(array: np.ndarray, code: str) -> None:

@@ -443,7 +443,7 @@ LAUNCHES = [
     ("B2-LISTARG", lambda x: x[0], ([A],), {}),
     ("NCC_ESPP004", double, (np.ones((2, 2)),), {}),
     ("NCC_ESPP004", double, (np.array([[object()]]),), {}),
-    ("NCC_ESPP004", double, (np.ones((2, 2), np.complex64),), {}),
+    ("NCC_EVRF004", double, (np.ones((2, 2), np.complex64),), {}),
     ("NKI-SHAPE", double, (np.ones((0, 2), np.float32),), {}),
     ("NCC_EARG001", double, (A,), {"target": "trn1", "lnc": 2}),
     ("NCC_EARG001", double, (A,), {"lnc": 4}),

@@ -242,8 +242,11 @@ def checked_dtype(array: np.ndarray, where: str) -> DType:
     dtype = resolve(array.dtype if array.dtype.isnative else array.dtype.newbyteorder("="), strict=False)
     if dtype is None:
         wanted = {"f": "float32", "i": "int32", "u": "uint32"}.get(array.dtype.kind)
+        code = (
+            "NCC_EVRF004" if array.dtype.kind == "c" else "NCC_EVRF005" if "fnuz" in array.dtype.name else "NCC_ESPP004"
+        )
         raise KernelError(
-            f"argument {where} has dtype {array.dtype}", code="NCC_ESPP004", rule="the device has no such element type",
+            f"argument {where} has dtype {array.dtype}", code=code, rule="the device has no such element type",
             fix=f"pass {where}.astype(np.{wanted})" if wanted else "pass an array of numbers",
         )  # fmt: skip
     return dtype
