@@ -194,6 +194,32 @@ def test_the_profile_has_its_tables_and_lines(tmp_path):
     assert stored.first("Metadata")["is_simulation"] is True
 
 
+def test_columns_that_stay_null_are_documented():
+    text = (HERE.parents[1] / "docs" / "timing.md").read_text(encoding="utf-8")
+    listed = text.partition("## Columns that stay null")[2].partition("\n## ")[0]
+    made = tables.profile(example("flash-attention", "flash_attention", shape_only=True), "x").tables
+    empty = {
+        (table, column)
+        for table, rows in made.items()
+        for column in rows.column_names
+        if rows.num_rows and rows.column(column).null_count == rows.num_rows
+    }
+    assert [(table, column) for table, column in sorted(empty) if f"`{column}`" not in listed] == []
+
+
+def test_rows_say_how_long_a_transfer_and_an_edge_waited():
+    found = timed("copy_through", np.ones((128, 512), np.float32))
+    load, copy, store = found.ops
+    made = tables.profile(found, "copy").tables
+    moved = found.schedule.moved
+    waits = [row["dma_wait_time_ns"] for row in made["Instruction"].to_pylist()]
+    assert waits == [(moved[0].first - load.end) // 1000, None, (moved[2].first - store.end) // 1000]
+    gaps = {(row["in_id"], row["out_id"]): row["gap_time"] for row in made["Flow"].to_pylist()}
+    assert gaps[copy.index * 2 + 1, store.index * 2 + 1] == 17
+    assert gaps[(1 << 40) + load.index, copy.index * 2 + 1] == (copy.start - moved[0].last) // 1000
+    assert {row["queue_idx"] for row in made["DmaPacket"].to_pylist()} == {0, 1}
+
+
 def test_the_profile_says_what_waits_for_what_and_when_it_is_told():
     found = timed("copy_through", np.ones((128, 512), np.float32))
     made = tables.profile(found, "copy").tables

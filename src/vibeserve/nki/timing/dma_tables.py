@@ -56,6 +56,7 @@ def packets(timed: Timed, start_ns: int) -> pa.Table:
             "throughput": [b / max(1, t) * 1e9 for b, t in zip(columns["bytes"], lasted, strict=True)],
             "queue_type": ["software_dynamic" if plan.software else "hardware_dynamic" for plan in plans],
             "queue_name": [QUEUES[plan.trigger] for plan in plans],
+            "queue_idx": [list(QUEUES).index(plan.trigger) for plan in plans],
             "variable": [_variable(timed.ops[index]) for index in columns["op"]],
             "crc": [0] * size,
         },

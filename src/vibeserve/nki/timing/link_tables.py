@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from vibeserve.nki.timing.deps import BARRIERS
 from vibeserve.nki.timing.ops import Op
 from vibeserve.nki.timing.run import Timed
+from vibeserve.nki.timing.schedule import Schedule
 from vibeserve.nki.timing.transfers import QUEUES
 from vibeserve.profiles import schema
 
@@ -80,7 +81,16 @@ def flow(timed: Timed) -> pa.Table:
         if op.index in made.moved:
             edges.append((op.index * 2 + 1, DMA_ID + op.index, "Instruction", "DmaPacketAggregated", "DGE_TRIGGER"))
     names = ("in_id", "out_id", "in_table", "out_table", "dependency_type")
-    return schema.build("Flow", {n: [edge[i] for edge in edges] for i, n in enumerate(names)}, rows=len(edges))
+    columns: dict[str, list[Any]] = {n: [edge[i] for edge in edges] for i, n in enumerate(names)}
+    columns["gap_time"] = [_gap(made, *edge[:2]) for edge in edges]
+    return schema.build("Flow", columns, rows=len(edges))
+
+
+def _gap(made: Schedule, source: int, target: int) -> int:
+    """ns from the end of an edge's first row to the start of its second; 0 where they overlap."""
+    ends = made.moved[source - DMA_ID].last if source >= DMA_ID else made.end[source // 2]
+    begins = made.moved[target - DMA_ID].first if target >= DMA_ID else made.start[target // 2]
+    return max(0, begins - ends) // 1000
 
 
 def kind(earlier: Op, later: Op) -> str:

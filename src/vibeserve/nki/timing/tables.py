@@ -1,6 +1,6 @@
 """The schedule as the tables of a profile: what a simulator can know, with the kernel's line on every row.
 
-Columns that only hardware knows (instruction fetch, throttling by power, driver versions, …) are null. Times are whole ns
+Columns that only a device or a compiler knows are null; docs/timing.md lists them. Times are whole ns
 from the profile's start, the device's start-up before the first instruction included.
 """
 
@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from vibeserve.nki.observe import Operand
 from vibeserve.nki.timing import dma_tables, link_tables
+from vibeserve.nki.timing.cost import compute
 from vibeserve.nki.timing.ops import Op, free_elements, is_transpose, opcode_of, role
 from vibeserve.nki.timing.run import Timed
 from vibeserve.nki.timing.spilling import RELOAD, SAVE, kind_of
+from vibeserve.nki.timing.transfers import PARTITIONS
 from vibeserve.profiles import schema
 from vibeserve.profiles.profile import Profile
 
@@ -114,12 +116,15 @@ def _rows(op: Op, timed: Timed, start_ns: int) -> list[dict[str, Any]]:
     row = _base(op, timed, start_ns)
     if op.index in timed.schedule.moved:
         row["dma_trigger_start_ts"], row["dma_trigger_end_ts"] = row["start_ts"], row["end_ts"]
+        row["dma_wait_time_ns"] = (timed.schedule.moved[op.index].first - op.end) // 1000
         return [row]
     if row["psum_read_bytes"] and row["sbuf_write_bytes"]:
         row["psum_read_sbuf_write_bytes"] = row["psum_read_bytes"]
     if row["opcode"] == "ACTIVATE":
         act = op.params.get("op")
         row["scalar_activation_fn"] = str(getattr(act, "name", None) or getattr(act, "__name__", None) or act)
+    if op.engine == "vector":
+        row["performance_mode"] = {2: "2x", 4: "4x"}.get(compute(op.plan, timed.params, timed.target.number).speed)
     if op.engine != "tensor":
         return [row]
     flops = op.flops + op.transpose_flops
@@ -250,6 +255,9 @@ def _metadata(timed: Timed, name: str) -> dict[str, list[Any]]:
         "hbm_ddr_bandwidth": [params["machine.hbm_bytes_per_ns"] * 1e9],
         "tensor_engine_num_rows": [128],
         "tensor_engine_num_cols": [128],
+        "vector_engine_num_channels": [PARTITIONS],
+        "scalar_engine_num_channels": [PARTITIONS],
+        "gpsimd_engine_num_channels": [PARTITIONS],
         "tensor_engine_clock_freq": [params["clock_ghz.tensor"]],
         "vector_engine_clock_freq": [params["clock_ghz.vector"]],
         "scalar_engine_clock_freq": [params["clock_ghz.scalar"]],
