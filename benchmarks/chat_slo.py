@@ -16,7 +16,7 @@ from benchmarks._engine import Course, core_of, model_dir, percentile, prompt, r
 from benchmarks.rows import Row
 
 TTFT_S, TPOT_S = 1.0, 0.1
-SECONDS = 12.0
+SECONDS = 24.0
 BURST = 8
 ROUNDS = 6
 PROMPT, ANSWER = (32, 384), (16, 96)
@@ -35,8 +35,8 @@ class Load:
 
 LOADS = (
     Load("Poisson, 0.6 of capacity", 0.6, False, None),
-    Load("Poisson, 1.5 of capacity", 1.5, False, 1.5),
-    Load("bursts, 1.5 of capacity", 1.5, True, 1.5),
+    Load("Poisson, 2 times the capacity", 2.0, False, 1.5),
+    Load("bursts, 2 times the capacity", 2.0, True, 1.5),
 )
 
 

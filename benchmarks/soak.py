@@ -259,12 +259,13 @@ def judged(found: dict[str, Any]) -> list[Row]:
     first = f"; the first: {found['failures'][0]}" if found["failures"] else ""
     note += first
     last = found["memory_bytes"][-1][1] / 1e6
+    again = found["preemptions"] - found["swapped"]
     return [
         Row("answers lost, mixed up or wrong", 0, len(found["failures"]), "", note=note),
         Row("answers that differ afterwards", 0, len(found["changed"]), "", note=", ".join(found["changed"])),
         Row("KV blocks and requests left", 0, sum(found["left"].values()), ""),
         Row("requests put back for want of memory", 1, found["preemptions"], "", "higher"),
-        Row("of them set aside", 1, found["swapped"], "", "higher", "the rest was computed again"),
+        Row("of them set aside", 1, found["swapped"], "", "higher", f"{again} were computed again"),
         Row("blocks evicted from the prefix cache", 1, found["evicted_blocks"], "", "higher"),
         Row(
             "growth of memory",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.engine.helpers import GREEDY, finish, prompt, tokens_of
 from tests.engine.models import save_model
-from tests.engine.test_pacing import TIMES
+from tests.engine.test_pacing import LONGEST, TIMES
 
 from vibeserve.engine.admission import Admission
 from vibeserve.engine.blocks import BlockManager
@@ -26,7 +26,7 @@ SETTINGS = Settings(max_batch=4, max_batch_tokens=64, ttft_target_ms=500, tpot_t
 
 def admission(**changes: object) -> Admission:
     chosen = replace(SETTINGS, **changes)  # type: ignore[arg-type]
-    return Admission(chosen, Pace(chosen, TIMES))
+    return Admission(chosen, Pace(chosen, TIMES, LONGEST))
 
 
 def request(name: str, tokens: int = 20, answer: int = 20, priority: int = 0) -> Request:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from .errors import OverloadedError
 from .pacing import Pace
+from .scheduler import LEAST_TOKENS
 from .sequence import Sequence, urgency
 from .settings import Settings
 from .types import Request
@@ -66,7 +67,8 @@ class Admission:
         ahead = [other for other in self._open.values() if other.urgency <= load.urgency]
         places = self._pace.places(self._max_batch)
         rows = min(len(ahead), places)
-        chunk = self._pace.tokens(rows, 0.0, 0, self._most - rows) if rows < self._most else 1
+        most = self._most - rows
+        chunk = max(self._pace.tokens(self._pace.steady_s(rows), rows, 0, most), min(LEAST_TOKENS, most), 1)
         step_s = self._pace.seconds(rows + chunk)
         prompts_s = (load.prompt + sum(other.prompt for other in ahead)) / chunk * step_s
         own_s = load.prompt / chunk * step_s

@@ -184,7 +184,7 @@ class EngineCore:
         started = perf_counter()
         result = self._backend.forward(batch)
         ran = perf_counter()
-        self._keep_pace(batch, ran - started)
+        self._keep_pace(work, batch, ran - started)
         decoding = sum(item.sequence.sampled > 0 and item.count == 1 for item in work)
         new = self._post_process(work, result)
         self._counters.output_tokens += sum(len(output.token_ids) for output in new)
@@ -192,11 +192,17 @@ class EngineCore:
         outputs += new
         return outputs
 
-    def _keep_pace(self, batch: StepBatch, seconds: float) -> None:
+    def _keep_pace(self, work: list[Work], batch: StepBatch, seconds: float) -> None:
         """The pace learns from what a step took."""
-        if self._loaded.pace is not None:
-            # A row attends to every position up to its own.
-            self._loaded.pace.learn(len(batch.tokens), float(batch.positions.sum()), seconds)
+        pace = self._loaded.pace
+        if pace is None:
+            return
+        # A row sees every position up to its own, a sequence's last row all of its keys.
+        ends = batch.positions[batch.row_starts[1:] - 1]
+        pace.learn(len(batch.tokens), float(batch.positions.sum()), float(ends.sum()), seconds)
+        decoding = [item.sequence for item in work if item.sequence.decoding]
+        keys = float(sum(len(sequence.tokens) for sequence in decoding))
+        pace.save(len(decoding), keys, seconds, alone=len(decoding) == len(work))
 
     def _post_process(self, work: list[Work], result: StepResult) -> list[Output]:
         """Sample, book what was computed, and say what became of each request."""

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 DEFAULT_KV_BYTES = 1 << 30
 LEARNED_BYTES = 24 << 20
+RUNTIME_BYTES = 32 << 20
+"""Rotation tables, block tables, requests and the interpreter's own growth: assumed, most of it was seen to be taken."""
 """What the learned model takes at most: 40,000 contexts of about 440 bytes (measured on random tokens), rounded up."""
 
 log = logging.getLogger(__name__)
@@ -100,14 +102,15 @@ def _pace(settings: Settings, backend: Backend, blocks: int, max_len: int) -> Pa
         return None
     pacing = _part("pacing")
     times = pacing.measure(backend, blocks, settings.block_size, max_len, settings.max_batch_tokens)
-    log.info("a step of %d rows takes %.1f ms, of %d rows %.1f ms, a pair of query and key %.2f us",
-             times.rows[0], 1e3 * times.seconds[0], times.rows[-1], 1e3 * times.seconds[-1], 1e6 * times.pair_s)  # fmt: skip
-    made: Pace = pacing.Pace(settings, times)
+    log.info("a step of %d rows takes %.1f ms, of %d rows %.1f ms, a key %.2f us, a pair of query and key %.2f us",
+             times.rows[0], 1e3 * times.seconds[0], times.rows[-1], 1e3 * times.seconds[-1],
+             1e6 * times.key_s, 1e6 * times.pair_s)  # fmt: skip
+    made: Pace = pacing.Pace(settings, times, max_len)
     return made
 
 
 def memory_of(config: ModelConfig, settings: Settings, blocks: int, max_len: int, *, compiled: bool) -> dict[str, int]:
-    """Bytes by what for: weights, KV cache and the largest step's arrays. All but the step's are taken at the start."""
+    """Bytes by what for: weights, KV cache, the largest step's arrays, small things. All but the step's are taken at the start."""
     element = DTYPES[settings.dtype].itemsize
     queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
     layer = config.hidden_size * (queries + 2 * keys) + queries * config.hidden_size
@@ -124,6 +127,7 @@ def memory_of(config: ModelConfig, settings: Settings, blocks: int, max_len: int
         "weights": weights * element,
         "kv_cache": blocks * settings.block_size * config.kv_bytes_per_token(element),
         "step": 4 * (rows * widths + 2 * scored * config.vocab_size),
+        "runtime": RUNTIME_BYTES,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from .blocks import BlockManager
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 CACHED_AHEAD_S = 1.0
 MOST_ORDERED = 16
+LEAST_TOKENS = 4
+"""Who is next goes on by so many tokens whatever the pace: in every step, or where time is saved up, after `PATIENCE` steps."""
+PATIENCE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,34 @@ class Work:
         return self.count == self.sequence.pending
 
 
+@dataclass(slots=True)
+class _Room:
+    """What prompts may still add to a step of `rows` rows: seconds, and rows of the budget. The first gets `least` anyway."""
+
+    pace: Pace
+    seconds: float
+    rows: int
+    budget: int
+    least: int = 0
+
+    @property
+    def bounded(self) -> bool:
+        return self.seconds != inf
+
+    def tokens(self, position: int, wanted: int) -> int:
+        """As many of the tokens that a prompt has left from `position` on as there is room for."""
+        most = min(wanted, self.budget)
+        if most <= 0:
+            return 0
+        return max(self.pace.tokens(self.seconds, self.rows, position, most), min(self.least, most))
+
+    def take(self, position: int, count: int) -> None:
+        """The room that `count` tokens from `position` on take."""
+        self.seconds -= self.pace.added_s(self.rows, position, count)
+        self.rows += count
+        self.budget -= count
+
+
 class Scheduler:
     """First come, first served (put off by priority), within a budget of tokens a step and the KV blocks that there are."""
 
@@ -52,6 +84,8 @@ class Scheduler:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.preemptions = 0
+        self._held = 0
+        self._long_next = False
 
     def has_work(self) -> bool:
         """Whether any sequence is here."""
@@ -89,20 +123,44 @@ class Scheduler:
         work: list[Work],
         computing: set[tuple[int, Key] | None],
     ) -> None:
-        """Prompts as far as the pace allows. The shortest goes on first, arrivals have half: nobody waits for a long one."""
-        pairs = float(sum(len(item.sequence.tokens) for item in work))
-        position = max((sequence.computed for sequence in prompts), default=0)
-        budget = pace.tokens(len(work), pairs, position, budget) if budget > 0 else 0
-        computing.update(self._blocks.next_key(sequence, sequence.nodes) for sequence in prompts)
-        left = self._admit(
-            -(-budget // 2) if prompts else budget, work, computing, pace.places(self._settings.max_batch)
+        """Prompts as far as the pace allows. The longest that has begun and all others take turns, so neither waits for long.
+
+        Whose turn it is has the step's room first. Where it is too small for who is next, it is left to grow.
+        """
+        room = _Room(
+            pace, pace.room_s(len(work), float(sum(len(item.sequence.tokens) for item in work))), len(work), budget
         )
-        left += budget // 2 if prompts else 0
-        # The longest keeps a quarter: short ones that keep coming do not hold it up for ever.
+        computing.update(self._blocks.next_key(sequence, sequence.nodes) for sequence in prompts)
         prompts.sort(key=lambda sequence: sequence.pending)
-        kept = max(1, left // 4) if len(prompts) > 1 and left > 1 else 0
-        left -= self._go_on(prompts[:-1], left - kept, work, computing)
-        self._go_on(prompts[-1:], left, work, computing)
+        room.least = LEAST_TOKENS if not pace.saves or self._held >= PATIENCE else 0
+        self._held += 1
+        turns = [(False, prompts[:-1]), (True, prompts[-1:])]
+        for long, begun in reversed(turns) if self._long_next else turns:
+            rows = room.rows
+            enough = all(self._take(room, sequence, work, computing) for sequence in begun)
+            enough = enough and (long or self._arrive(room, work, computing))
+            if room.rows > rows:
+                self._long_next, self._held, room.least = not long, 0, 0
+            if not enough:
+                break
+
+    def _take(self, room: _Room, sequence: Sequence, work: list[Work], computing: set[tuple[int, Key] | None]) -> bool:
+        """A chunk of a prompt that has begun; whether there was room for it."""
+        count = room.tokens(sequence.computed, sequence.pending)
+        if count:
+            self._chunk(sequence, count, work, computing)
+            room.take(sequence.computed, count)
+        return count > 0
+
+    def _arrive(self, room: _Room, work: list[Work], computing: set[tuple[int, Key] | None]) -> bool:
+        """Arrivals begin; whether there was room for the first of them."""
+        if not self.waiting:
+            return True
+        # Beside nobody who decodes there is no limit but the budget: as many as fit in.
+        most = room.tokens(0, self.waiting[0].pending if room.bounded else room.budget)
+        if most:
+            room.take(0, most - self._admit(most, work, computing, room.pace.places(self._settings.max_batch)))
+        return most > 0
 
     def _go_on(
         self, prompts: list[Sequence], budget: int, work: list[Work], computing: set[tuple[int, Key] | None]
