@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from vibeserve.base.errors import MissingError
 from vibeserve.base.files import DiskFiles
 from vibeserve.base.scripted import Script, ScriptedRunner
-from vibeserve.measure.gates import metric_value, run_benchmark, run_checker
+from vibeserve.measure.gates import _first_failure, _number, metric_value, run_benchmark, run_checker
 from vibeserve.measure.launch import launch
 from vibeserve.targets.types import Bundle, Metric, ModelMeta
 
@@ -140,6 +140,12 @@ BENCHMARK_CASES = [
     ({"nested": {"output_tokens_per_s": 1.0}}, None, "numbers at the top: none"),
     ({"output_tokens_per_s": 9.0, "failed": 2, "requests": 8, "errors": ["reset"]}, None, "2 of 8 requests failed (fi"),
     ("garbage", None, "not JSON"),
+    ({"output_tokens_per_s": 9.0, "num_failed": 2, "num_requests": 8}, None, "2 of 8 requests failed"),
+    ({"output_tokens_per_s": 9.0, "failed": 1, "requests": "many"}, None, "1 requests failed"),
+    ({"output_tokens_per_s": 9.0, "failed": 1}, None, "1 requests failed"),
+    ({"output_tokens_per_s": 9.0, "failed": True}, 9.0, ""),
+    ({"output_tokens_per_s": 9.0, "failed": "none"}, 9.0, ""),
+    ({"output_tokens_per_s": 9.0, "failed": 1.5}, 9.0, ""),
 ]
 
 
@@ -257,3 +263,27 @@ def test_time_is_up_on_a_logical_clock(tmp_path):
     result = run_checker(TARGET, URL, tmp_path, output=tmp_path / "c.json", runner=runner, clock=runner.clock)
     assert result.timed_out
     assert TARGET.checker_timeout_s <= runner.clock.monotonic_s() <= TARGET.checker_timeout_s + 2
+
+
+@pytest.mark.parametrize(
+    ("value", "is_one"),
+    [(1, True), (0.5, True), (True, False), (math.nan, False), (math.inf, False), ("1", False), (None, False)],
+)
+def test_what_is_a_number(value, is_one):
+    assert _number(value) is is_one
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({}, ""),
+        ({"errors": "text"}, ""),
+        ({"errors": []}, ""),
+        ({"errors": ["reset"]}, " (first: reset)"),
+        ({"failure_examples": [], "errors": {}, "failures": {"reset": 3}}, " (first: ('reset', 3))"),
+        ({"failure_examples": ["one"], "errors": ["two"]}, " (first: one)"),
+        ({"errors": ["x" * 300]}, f" (first: {'x' * 200})"),
+    ],
+)
+def test_the_first_failure(document, said):
+    assert _first_failure(document) == said
