@@ -191,6 +191,7 @@ def test_the_profile_has_its_tables_and_lines(tmp_path):
     assert profiles.metrics(stored)["hbm_read_bytes"] == 128 * 512 * 4
     kinds = {row["variable_name"]: row["type"] for row in stored.table("TensorInfo").to_pylist()}
     assert sorted(kinds.values()) == ["IN", "OUT"]
+    assert {row["shape"] for row in stored.table("TensorInfo").to_pylist()} == {"[128 512]"}
     assert stored.first("Metadata")["is_simulation"] is True
 
 

@@ -60,7 +60,7 @@ class Storage:
 
     __slots__ = (
         "__weakref__", "accesses", "address", "aliases", "behind", "conflicts", "core", "count", "data", "dtype", "external", "free", "held", "inflated",
-        "itemsize", "kind", "life", "mask", "name", "number", "overlap", "partitions", "place", "poisoned", "region", "scale", "state",
+        "itemsize", "kind", "life", "mask", "name", "number", "overlap", "partitions", "place", "poisoned", "region", "scale", "shape", "state",
         "sums", "taken", "unwritten",
     )  # fmt: skip
 
@@ -81,6 +81,7 @@ class Storage:
         self.inflated = inflate and dtype.low_precision
         self.held = float32 if self.inflated else dtype
         self.itemsize = self.held.itemsize
+        self.shape = shape
         count = 1
         for size in shape:
             count *= size

@@ -40,6 +40,7 @@ class Recorder(Observer):
         self.extents: dict[Any, int] = {}
         self.tiles: dict[int, Tile] = {}
         self.storage_names: dict[int, str] = {}
+        self.hbm_shapes: dict[int, tuple[int, ...]] = {}
         self.pitches: dict[int, int] = {}
         self.hbm: dict[int, Operand] = {}
         self.written_hbm: set[int] = set()
@@ -68,6 +69,8 @@ class Recorder(Observer):
             self.storage_names[storage.number] = storage.name
         if storage.life is not None:
             self.tiles[storage.number] = new_tile(Tile, (storage.core, storage.region.label, storage.life))
+        else:
+            self.hbm_shapes[storage.number] = storage.shape
 
     def instruction(self, record: Record) -> None:
         """Nothing: `dispatched` has it."""

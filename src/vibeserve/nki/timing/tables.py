@@ -199,11 +199,13 @@ def _tensors(timed: Timed) -> pa.Table:
         operand = firsts[storage]
         kind = "IN" if not first_written else "OUT" if operand.region == "shared_hbm" else "INTERNAL"
         sizes = loads.get(storage, [])
+        shape = timed.recorder.hbm_shapes.get(storage)  # a spill's copy has none
         rows.append(
             {
                 "variable_name": operand.name or f"hbm{storage}",
                 "type": kind,
                 "format": operand.dtype,
+                "shape": None if shape is None else f"[{' '.join(map(str, shape))}]",
                 "size": extents[storage],
                 "load_to_sbuf_total_size_bytes": sum(sizes),
                 "load_to_sbuf_dma_count": len(sizes),
