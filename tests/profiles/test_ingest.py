@@ -355,6 +355,9 @@ def test_real_captures_hold_the_summary_relations(tmp_path):
             "mbu_estimated_percent",
         ):
             assert computed[key] == pytest.approx(stated[key], rel=1e-4), (source.name, key)
+        assert computed["dynamic_dma_size_percent"] == pytest.approx(stated["dynamic_dma_size_percent"], rel=1e-9)
+        for key in ("event_count", "trace_count"):  # the tool counts a few rows that it does not write
+            assert 0 <= stated[key] - computed[key] <= 14, (source.name, key)
         held = profiles.bounds(stored)
         assert (
             0

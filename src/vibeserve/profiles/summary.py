@@ -46,6 +46,9 @@ def compute(profile: Profile) -> dict[str, Any]:
     metadata = profile.first("Metadata")
     for part in (_instruction_metrics, _dma_metrics, _tensor_metrics):
         out.update(part(profile))
+    out["event_count"] = profile.rows("SemaphoreUpdate") or None
+    if out["event_count"] is not None:
+        out["trace_count"] = sum(profile.rows(name) for name in ("Instruction", "SemaphoreUpdate", "DmaPacket"))
     out["total_time"] = total_time_s(profile)
     out.update(_active_times(profile))
     _ratios(out, metadata)
@@ -121,6 +124,8 @@ def _dma_metrics(profile: Profile) -> dict[str, Any]:
         out["dynamic_dma_packet_percent"] = (
             out["software_dynamic_dma_packet_percent"] + out["hardware_dynamic_dma_packet_percent"]
         )
+        dynamic = out["software_dynamic_dma_size"] + out["hardware_dynamic_dma_size"]
+        out["dynamic_dma_size_percent"] = dynamic / size if size else None
     if profile.rows("DmaPacketAggregated"):
         with profile.connect(["DmaPacketAggregated"]) as db:
             row = db.execute(
