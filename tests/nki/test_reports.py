@@ -186,3 +186,49 @@ def test_a_guarded_import_of_a_device_library_finds_none(tmp_path: Path, monkeyp
         monkeypatch.delitem(sys.modules, name, raising=False)
     assert importlib.import_module("asks_for_a_device").device is False
     importlib.import_module("imports_without_need")
+
+
+def looped(x: Any, how: str) -> Any:
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    me = nl.program_id(0)
+    tile = nl.ndarray((2, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x[2 * me : 2 * me + 2])
+
+    def twice(index: Any) -> None:
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
+        for _ in nl.dynamic_range(1):
+            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=0.0)
+
+    if how == "one core" and me == 0:
+        nl.fori_loop(0, 1, twice)
+    elif how == "other passes":
+        nl.fori_loop(0, me + 1, twice)
+    elif how == "other loops":
+        if me:
+            nl.fori_loop(0, 1, twice)
+        else:
+            nl.fori_loop(0, 1, twice)
+    nisa.dma_copy(dst=out[2 * me : 2 * me + 2], src=tile)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("no loop", None), ("other passes", None), ("one core", "of core 0 that core 1 does not have"),
+        ("other loops", "of core 0 where core 1 has the one at"),
+    ],
+)  # fmt: skip
+def test_cores_have_the_same_dynamic_loops(how: str, said: str | None) -> None:
+    made = simulate(looped, lnc=2)
+    factors = {"no loop": (1, 1), "other passes": (2, 4), "one core": (2, 1), "other loops": (2, 2)}[how]
+    np.testing.assert_array_equal(made(X, how), X * np.repeat(factors, 2)[:, None])
+    assert [finding.kind for finding in made.findings] == ["core-flow"] * bool(said)
+    if said is None:
+        simulate(looped, lnc=2, strict=True)(X, how)
+        return
+    assert said in made.findings[0].message
+    with pytest.raises(KernelError) as caught:
+        simulate(looped, lnc=2, strict=True)(X, how)
+    assert caught.value.code == "NCC_IXGM002"
+    assert (caught.value.place.file, caught.value.place.function) == (__file__, "looped")

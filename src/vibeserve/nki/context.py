@@ -92,7 +92,8 @@ class Core:
     """One program of the grid: its ids, its memories, its random state, its accumulators."""
 
     __slots__ = (
-        "accumulators", "coordinates", "count", "index", "lives", "log", "loop_depth", "loop_names", "loop_tensors", "loops", "occurrences",
+        "accumulators", "coordinates", "count", "index", "lives", "log", "loop_depth", "loop_names", "loop_sites",
+        "loop_tensors", "loops", "occurrences",
         "peaks", "placed", "rank", "rng", "scheduler", "session",
     )  # fmt: skip
 
@@ -111,6 +112,7 @@ class Core:
         self.rng: dict[str, Any] = {}
         self.log: Any = None  # its instructions since it first wrote what cores share: see `races`
         self.loop_depth = 0
+        self.loop_sites: list[Place] = []  # the dynamic loops that stand in no other, as they came
         self.loops: tuple[int, ...] = ()  # the passes of loop bodies that it is in, each by a number of its own
         self.loop_names: set[str] | None = None  # of the instructions in this pass of a loop body
         self.loop_tensors: list[Storage] | None = None  # made in this pass of a loop body
@@ -125,6 +127,11 @@ class Core:
                 rule="a kernel ends",
                 fix="look for a loop whose condition never changes; NKI_BUDGET=N raises the limit",
             )
+
+    def enter_loop(self) -> None:
+        """A dynamic loop begins, however often it will run."""
+        if not self.loop_depth:
+            self.loop_sites.append(kernel_place())
 
     @contextlib.contextmanager
     def loop_body(self) -> Iterator[None]:

@@ -344,6 +344,7 @@ def _launch_ranks(
     session.shared["cores"] = cores
     results = _run(cores, bodies)
     races.finish(session, cores)
+    races.compare_loops(session, cores)
     if findings is not None:
         findings[:] = session.findings
     step = session.cores_per_rank

@@ -9,6 +9,7 @@ waits for the transfer into it, and the access for the barrier, by tensors in co
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -264,6 +265,26 @@ def _doubt(session: Session, storage: Storage, here: Access) -> None:
             if len(doubts) < _MOST_DOUBTS:
                 doubts.setdefault(key, Doubt(storage, before, here, storage.behind[1]))
             return
+
+
+def compare_loops(session: Session, cores: list[Core]) -> None:
+    """Report where two cores of one rank have other dynamic loops: the compiler wants the same blocks on both."""
+    for first, other in pairwise(cores):
+        if first.rank != other.rank:
+            continue
+        for mine, theirs in zip_longest(first.loop_sites, other.loop_sites):
+            if mine == theirs:
+                continue
+            if mine is None or theirs is None:
+                there, lacking = (first, other) if theirs is None else (other, first)
+                what = f"a dynamic loop of core {there.index} that core {lacking.index} does not have"
+            else:
+                what = f"a dynamic loop of core {first.index} where core {other.index} has the one at {theirs}"
+            session.report(
+                "core-flow", what, detail="control flow is the same on all cores of a launch", code="NCC_IXGM002",
+                fix="the same loops on every core; where one has less to do, a loop of no passes", place=mine or theirs,
+            )  # fmt: skip
+            break
 
 
 def finish(session: Session, cores: list[Core]) -> None:

@@ -70,6 +70,7 @@ def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Iterator[Virtu
     low, high = (0, start) if stop is None else (start, stop)
     stride = _step(step)
     _refuse_in_no_reorder(core)
+    core.enter_loop()
 
     def run() -> Iterator[VirtualRegister]:
         core.loop_depth += 1
@@ -101,6 +102,7 @@ def while_loop(init: Any, body_fun: Callable[[Any], Any]) -> None:
     """r = init; while r != 0: r = body_fun(r), on the device."""
     core = current_core("nl.while_loop")
     _refuse_in_no_reorder(core)
+    core.enter_loop()
     register = init if isinstance(init, VirtualRegister) else VirtualRegister(_bound(init))
     core.loop_depth += 1
     try:

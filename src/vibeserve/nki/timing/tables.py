@@ -28,7 +28,7 @@ def profile(timed: Timed, name: str) -> Profile:
     """The profile of a timed run."""
     start_ns = round(timed.params["overhead_ns.start"])
     loads = {index: (begin, end) for index, begin, end in timed.schedule.tables}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for op in timed.ops:
         if op.index in loads:
             rows.append(_table_load(op, *loads[op.index], start_ns))
@@ -194,7 +194,7 @@ def _tensors(timed: Timed) -> pa.Table:
             written.setdefault(operand.storage, operand.write)
             if not operand.write and op.engine == "dma":
                 loads.setdefault(operand.storage, []).append(operand.nbytes)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for storage, first_written in written.items():
         operand = firsts[storage]
         kind = "IN" if not first_written else "OUT" if operand.region == "shared_hbm" else "INTERNAL"
