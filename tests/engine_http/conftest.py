@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -142,12 +142,6 @@ class Server:
             assert time.monotonic() < deadline, f"did not come true; log:\n{self.log.read_text()}"
             time.sleep(0.01)
 
-    def answers(self) -> bool:
-        """Whether the port is open; the process must be alive."""
-        assert self.process.poll() is None, self.log.read_text()
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
-
     def idle(self) -> bool:
         """Whether every slot and KV block is free, and no request is in flight but this one."""
         return (
@@ -163,18 +157,23 @@ class Server:
         return self.process.wait(30)
 
 
+LISTENING = re.compile(r"listening on http://127\.0\.0\.1:(\d+)")
+
+
 def spawn(command: list[str], folder: Path, env: dict[str, str] | None = None) -> Server:
-    """Start a server that prints its port on stdout."""
+    """Start a server; its log says the port that it took itself, so that nobody else can have it."""
     log = folder / "server.log"
     environment = os.environ | {"OMP_NUM_THREADS": "1"} | (env or {})
     with log.open("wb") as file:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, env=environment)
-    assert process.stdout is not None
-    line = process.stdout.readline().decode().strip()
-    if not line:
-        process.wait(10)
-        raise AssertionError(f"the server did not start:\n{log.read_text()}")
-    return Server(f"http://127.0.0.1:{line}", process, log)
+        process = subprocess.Popen(command, stdout=file, stderr=file, env=environment)
+    deadline = time.monotonic() + 60
+    while not (said := LISTENING.search(log.read_text(errors="replace"))):
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            process.wait()
+            raise AssertionError(f"the server did not start:\n{log.read_text()}")
+        time.sleep(0.01)
+    return Server(f"http://127.0.0.1:{said[1]}", process, log)
 
 
 @contextlib.contextmanager
@@ -189,8 +188,6 @@ def running(command: list[str], folder: Path, *, ready: bool = True) -> Iterator
         if server.process.poll() is None:
             server.process.kill()
         server.process.wait()
-        assert server.process.stdout is not None
-        server.process.stdout.close()
 
 
 FakeServer = Callable[..., contextlib.AbstractContextManager[Server]]
@@ -225,21 +222,15 @@ def start_script(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., cont
     @contextlib.contextmanager
     def start(model: Path, config: str, parts: Sequence[str] = (), *, ready: bool = True) -> Iterator[Server]:
         folder = tmp_path_factory.mktemp("candidate")
-        # The script says its port itself only in the log: a free one is found first.
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
         (folder / "engine.toml").write_text(config)
-        lines = [f"print({port}, flush=True)", "from vibeserve.engine.serve import main", "main()", ""]
+        lines = ["from vibeserve.engine.serve import main", "main()", ""]
         if parts:
             copy_parts(parts, folder)
             # As in a candidate: the copy is used, and importing the package would fail.
-            lines[1:2] = ["import sys", "sys.modules['vibeserve'] = None", "from engine.serve import main"]
+            lines[:1] = ["import sys", "sys.modules['vibeserve'] = None", "from engine.serve import main"]
         (folder / "server.py").write_text("\n".join(lines))
-        command = [sys.executable, str(folder / "server.py"), "--model-dir", str(model), "--port", str(port)]
-        with running(command, folder, ready=False) as server:
-            if ready:
-                server.wait_for(server.answers, 60)
-                server.wait_for(lambda: server.get("/health")[0] == 200, 60)
+        command = [sys.executable, str(folder / "server.py"), "--model-dir", str(model), "--port", "0"]
+        with running(command, folder, ready=ready) as server:
             yield server
 
     return start

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import socket
 import sys
 import time
@@ -184,7 +185,7 @@ def main() -> None:
     listener = listen("127.0.0.1", arguments.port)
     if arguments.send_buffer:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, arguments.send_buffer)
-    print(listener.getsockname()[1], flush=True)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     sys.exit(serve(load, http, listener))
 
 
