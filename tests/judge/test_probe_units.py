@@ -486,6 +486,36 @@ class TestStreaming:
         whole = answer("cold 0", "a" * LENGTH, arrivals=())
         assert streaming.look(session(cold=answers[:1], warm=answers[1:], whole=whole)).ok is ok
 
+    @pytest.mark.parametrize(
+        ("company_s", "alone", "brief_s", "ok"),
+        [
+            (0.05, (0.02, 0.1), 0.03, True),  # requests wait for one another: half of what it takes alone is enough
+            (0.049, (0.02, 0.1), 0.03, False),  # streamed alone only
+            (0.0, (0.02, 0.1), 0.03, False),
+            (0.05, (0.12, 0.0), 0.03, False),  # held back alone, too: its tokens took 90 ms
+            (0.04, (1.0, 0.04), 1.0, None),  # a long prompt, a few tokens
+            (0.04, (1.0, 0.04), 0.94, None),  # the tokens seem to take 100 ms, which is noise beside a second
+            (0.04, (1.0, 0.06), 0.9, False),  # they took 160 ms, and 60 are not half of it
+            (0.04, (1.0, 0.08), 0.93, True),  # 80 of 150 are
+            (0.07, (0.8, 0.12), 0.9, True),  # as long as the tokens took, or longer
+        ],
+    )
+    def test_a_queue_accuses_nobody(
+        self, company_s: float, alone: tuple[float, float], brief_s: float, ok: bool | None
+    ):
+        first_s, span_s = alone
+        cold = tuple(
+            answer(one.prompt, one.text, first_s=1.0, span_s=company_s, total_s=1.01 + company_s)
+            for one in session().cold
+        )
+        steady = answer("alone", "v" * LENGTH, first_s=first_s, span_s=span_s)
+        brief = answer("brief", "v" * 4, total_s=brief_s)
+        seen = streaming.look(session(cold=cold, warm=cold[:4], alone=(steady, BROKEN), brief=brief))
+        assert seen.ok is ok, seen
+        for without in ({"alone": (BROKEN, BROKEN)}, {"alone": (replace(steady, asked=7),)}, {"brief": BROKEN}):
+            asked = {"cold": cold, "warm": cold[:4], "alone": (steady,), "brief": brief} | without
+            assert streaming.look(session(**asked)).ok is False
+
     def test_the_stream_is_the_whole(self) -> None:
         other = replace(session().whole, text="zzz")
         assert streaming.look(session(whole=other)).ok is False
@@ -499,6 +529,7 @@ class TestStreaming:
             assert streaming.look(session(cold=cold, warm=cold[:4], whole=cold[0])).ok is ok
         assert streaming.spread_of(answer(arrivals=())) is None
         assert streaming.spread_of(answer(total_s=0.0)) is None
+        assert streaming.between(answer(arrivals=())) == 0
         assert streaming.spread_of(answer(span_s=0.3, first_s=0.1)) == pytest.approx(0.75)
 
 

@@ -161,7 +161,9 @@ def streamed(first_s: float, last_s: float) -> Answer:
 )
 def test_a_few_answers_with_a_gap_clear_nobody_and_a_few_without_accuse_nobody(held_back: int, ok: bool) -> None:
     answers = [streamed(0.97, 0.98)] * held_back + [streamed(0.48, 0.98)] * (10 - held_back)
-    session = SimpleNamespace(cold=answers[:5], warm=answers[5:], exact=True, whole=Answer(("a",), 24, text="ab"))
+    session = SimpleNamespace(
+        cold=answers[:5], warm=answers[5:], exact=True, whole=Answer(("a",), 24, text="ab"), alone=()
+    )
     assert streaming.look(session).ok is ok  # type: ignore[arg-type]
 
 

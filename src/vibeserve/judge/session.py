@@ -35,6 +35,7 @@ TEMPERATURE = 1.0
 SAMPLED = 6
 #: So few texts of all those seeds are not chance; the reference is asked what it makes of them.
 FEW_TEXTS = 2
+NOT_ASKED = Answer("", 0, error="not asked")
 #: A temperature at which chance has no say: the answer is the greedy one, but for a near tie.
 COOL = 1e-4
 #: Prompts that are asked in the benchmark's own words, where those are fewer than the judge's.
@@ -63,7 +64,8 @@ class Session:
     temperature 1, twice with one seed, then with others. `cool`: the first prompts at a temperature of nearly none.
     `formal`: (answer, the reference's) to prompts asked with the benchmark's fields alone; empty where it has all of ours.
 
-    `alone`: prompts with nobody else there; `beside`: the same ones in company.
+    `alone`: prompts with nobody else there; `beside`: the same ones in company. `brief`: a fresh prompt with nobody else
+    there, of which a few tokens are asked.
     `oracle`: the reference's answers to cold, twins and short; `oracle_sampled`: to the first two of sampled. `forced`:
     tokens of the answers put to the reference; all empty where it could not be asked.
     `revived`: (a first time, a repetition) from the server's next life, the latter asked for in its life before; empty
@@ -93,6 +95,7 @@ class Session:
     min_top1: float = 1.0
     cool: tuple[Answer, ...] = ()
     formal: tuple[tuple[Answer, Answer], ...] = ()
+    brief: Answer = NOT_ASKED
 
     @property
     def fresh(self) -> tuple[Answer, ...]:
@@ -141,7 +144,7 @@ class _Company:
                 with self._done:
                     while not all(name in self.answers for name in job.after):
                         self._done.wait()
-                answer = Answer("", 0, error="not asked")
+                answer = NOT_ASKED
                 try:
                     answer = job.send(self.answers)
                 finally:  # those that lean on it must not wait for ever
@@ -183,6 +186,7 @@ def ask(
     jobs[:0] = [_formal(client, place, prompt, part) for place, prompt in enumerate(formal)]
     found = _Company(max(2, client.traffic.width)).run(jobs)
     after = client.ask(cold_prompts[0], length)
+    brief = client.ask(next(prompts), FIRST_TOKENS)
     cold = tuple(found[f"cold {place}"] for place in range(AHEAD + PAIRS))
     fresh = (*cold, found["twin 0"], found["twin 1"], found["short"])
     sampled = tuple(found[f"sampled {place}"] for place in range(SAMPLED))
@@ -228,13 +232,14 @@ def ask(
         min_top1,
         tuple(found[f"cool {place}"] for place in range(AHEAD)),
         pairs,
+        brief,
     )
 
 
 def _prompts(learned: Sequence[Prompt], seed: int, tokens: int) -> Iterator[Prompt]:
     """Fresh prompts: the benchmark's, and the judge's own where those have run out."""
     yield from learned
-    yield from draw(seed, AHEAD + 2 * PAIRS + MOST_AT_ONCE + FORMAL + 3, tokens)
+    yield from draw(seed, AHEAD + 2 * PAIRS + MOST_AT_ONCE + FORMAL + 4, tokens)
 
 
 def _jobs(
