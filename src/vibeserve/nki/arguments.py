@@ -12,9 +12,9 @@ from vibeserve.nki import races
 from vibeserve.nki.context import Session
 from vibeserve.nki.dtypes import DType, bool_, by_name, resolve
 from vibeserve.nki.errors import NOWHERE, KernelError
-from vibeserve.nki.memory import FULL, MemoryRegion, Storage
+from vibeserve.nki.memory import FULL, MemoryRegion, Storage, new_storage
 from vibeserve.nki.objects import NKIObject
-from vibeserve.nki.tensor import NkiTensor
+from vibeserve.nki.tensor import NkiTensor, new_tensor
 
 
 def is_torch(value: Any) -> bool:
@@ -113,7 +113,7 @@ class Inputs:
             held = held.astype(np.float32)
         elif not direct and np.shares_memory(held, array):
             held = held.copy()
-        storage = Storage(
+        storage = new_storage(
             region, dtype, array.shape, data=held.reshape(-1).view(np.uint8), name=where, place=NOWHERE, inflate=inflate
         )
         self.session.allocated += 1
@@ -126,20 +126,20 @@ class Inputs:
                 if np.may_share_memory(storage.data, other.data):
                     races.alias(storage, other)
             self.storages.append(storage)
-        tensor = self.tensors[id(value)] = self._told(NkiTensor(array.shape, dtype, storage, region, where))
+        tensor = self.tensors[id(value)] = self._told(new_tensor(array.shape, dtype, storage, region, where))
         return tensor
 
     def _again(self, first: NkiTensor, where: str) -> NkiTensor:
         """A tensor of its own for an array that another argument is as well: the same memory, as far as values go."""
         held = first.storage
-        storage = Storage(
+        storage = new_storage(
             held.region, held.dtype, first.shape, data=held.data, name=where, place=NOWHERE, inflate=held.inflated
         )
         self.session.allocated += 1
         storage.number = self.session.allocated
         self.originals[storage.number] = self.originals[held.number]
         races.alias(storage, held)
-        return self._told(NkiTensor(first.shape, first.dtype, storage, first.buffer, where))
+        return self._told(new_tensor(first.shape, first.dtype, storage, first.buffer, where))
 
     def _told(self, tensor: NkiTensor) -> NkiTensor:
         for observer in self.session.observers:

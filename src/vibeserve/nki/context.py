@@ -17,7 +17,7 @@ from typing import Any
 from vibeserve.nki import overlaps
 from vibeserve.nki.dtypes import DType
 from vibeserve.nki.errors import BudgetError, KernelError, Place, kernel_place
-from vibeserve.nki.memory import GONE, MemoryRegion, Storage
+from vibeserve.nki.memory import GONE, MemoryRegion, Storage, new_storage
 from vibeserve.nki.targets import Target
 
 _local = threading.local()
@@ -210,7 +210,7 @@ def allocate(
     """A new storage for `core`; shared HBM that the other core of the grid allocated at the same place is found again."""
     core.spend()
     session = core.session
-    place = kernel_place()
+    place = kernel_place(3)  # its caller is not the kernel
     if region is MemoryRegion.shared_hbm and len(session.grid) and session.cores_per_rank > 1:
         base: Any = ("name", name) if name else ("line", place.file, place.line)
         key: Any = (core.rank, base, shape, dtype.name)
@@ -232,7 +232,7 @@ def _new(
     place: Place,
 ) -> Storage:
     session = core.session
-    storage = Storage(region, dtype, shape, name=name, place=place, address=address, inflate=not session.precise)
+    storage = new_storage(region, dtype, shape, name=name, place=place, address=address, inflate=not session.precise)
     session.allocated += 1
     storage.number = session.allocated
     storage.core = core.index

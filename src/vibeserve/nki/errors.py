@@ -38,6 +38,9 @@ def is_ours(file: str) -> bool:
 def kernel_place(depth: int = 1) -> Place:
     """The innermost line on the call stack that is not the simulator's own; `depth` calls are known to be."""
     frame: FrameType | None = sys._getframe(depth)
+    known = _PLACES.get((id(frame.f_code), frame.f_lasti))
+    if known is not None:
+        return known[1]
     while frame is not None:
         code = frame.f_code
         ours = _KNOWN.get(code.co_filename)

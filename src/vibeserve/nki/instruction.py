@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from vibeserve.nki import access, overlaps, races
@@ -29,17 +30,14 @@ REGISTRY: dict[str, Spec] = {}
 _CACHE_LIMIT = 200_000
 
 
-class NkiInstruction:
+class NkiInstruction(msgspec.Struct, eq=False, gc=False):
     """What an instruction returns: a handle for ordering. Its result is in `dst`."""
 
-    __slots__ = ("core", "loops", "name", "opcode", "sequence")
-
-    def __init__(self, opcode: str, core: int, sequence: int, name: str | None, loops: tuple[int, ...] = ()):
-        self.opcode = opcode
-        self.core = core
-        self.sequence = sequence
-        self.name = name
-        self.loops = loops
+    opcode: str
+    core: int
+    sequence: int
+    name: str | None
+    loops: tuple[int, ...] = ()
 
     def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
         """Say that this instruction runs after `producers`; the values here are in program order anyway."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from vibeserve.nki.dtypes import DType, float32
@@ -50,7 +51,7 @@ def label_of(name: str | int) -> str:
     return f"'{name}'" if isinstance(name, str) else f"tensor #{name}"
 
 
-class Storage:
+class Storage(msgspec.Struct, eq=False, weakref=True):
     """The bytes of one allocation.
 
     `dtype` is the element type it was allocated with and `held` the one its bytes are in (float32 for low precision
@@ -58,73 +59,43 @@ class Storage:
     `mask` tells the written elements), FULL, or GONE with the loop body that made it; `sums` tells the PSUM elements that a matmul has written.
     """
 
-    __slots__ = (
-        "__weakref__", "accesses", "address", "aliases", "behind", "conflicts", "core", "count", "data", "dtype", "external", "free", "held", "inflated",
-        "itemsize", "kind", "life", "mask", "name", "number", "overlap", "partitions", "place", "poisoned", "region", "scale", "shape", "state",
-        "sums", "taken", "unwritten",
-    )  # fmt: skip
+    region: MemoryRegion
+    dtype: DType
+    shape: tuple[int, ...]
+    held: DType
+    inflated: bool
+    itemsize: int
+    count: int
+    partitions: int
+    free: int
+    kind: tuple[Any, ...]  # with a view: what its form depends on
+    scale: int  # an offset over it tells the partition
+    name: str = ""
+    place: Place = NOWHERE
+    address: tuple[int, int] | None = None
+    state: int = EMPTY
+    unwritten: int = 0
+    number: int = 0
+    core: int = 0
+    life: list[Any] | None = None
+    external: bool = False
+    mask: np.ndarray | None = None
+    poisoned: bool = False
+    sums: np.ndarray | None = None
+    taken: set[Any] | None = None
+    conflicts: np.ndarray | None = None  # who read and wrote it since the last barrier: see `races`
+    behind: tuple[np.ndarray, str] | None = None  # the same before a barrier on another tensor, and which
+    accesses: list[Any] = []
+    aliases: Any = None  # the storages of other arguments in the same memory: see `races`
+    overlap: Any = None  # the tiles at the same address: see `overlaps`
+    _bytes: np.ndarray | None = None
 
-    def __init__(
-        self,
-        region: MemoryRegion,
-        dtype: DType,
-        shape: tuple[int, ...],
-        *,
-        data: np.ndarray | None = None,
-        name: str = "",
-        place: Place = NOWHERE,
-        address: tuple[int, int] | None = None,
-        inflate: bool = False,
-    ):
-        self.region = region
-        self.dtype = dtype
-        self.inflated = inflate and dtype.low_precision
-        self.held = float32 if self.inflated else dtype
-        self.itemsize = self.held.itemsize
-        self.shape = shape
-        count = 1
-        for size in shape:
-            count *= size
-        self.count = count
-        self.partitions = shape[0]
-        self.free = count // shape[0]
-        if data is not None:
-            self.data = data
-        self.external = data is not None
-        self.state = EMPTY if data is None else FULL
-        self.mask: np.ndarray | None = None
-        self.unwritten = count
-        self.poisoned = False
-        self.sums: np.ndarray | None = None
-        self.taken: set[Any] | None = None
-        self.conflicts: np.ndarray | None = None  # who read and wrote it since the last barrier: see `races`
-        self.behind: tuple[np.ndarray, str] | None = None  # the same before a barrier on another tensor, and which
-        self.accesses: list[Any] = []
-        self.aliases: Any = None  # the storages of other arguments in the same memory: see `races`
-        self.overlap: Any = None  # the tiles at the same address: see `overlaps`
-        self.name = name
-        self.place = place
-        self.address = address
-        self.number = 0
-        self.core = 0
-        self.life: list[Any] | None = None
-        on_chip = region.on_chip
-        self.kind = (
-            region.label,
-            dtype.name,
-            self.free if on_chip else 0,
-            address,
-        )  # with a view: what its form depends on
-        self.scale = (
-            (1 if region is psum else self.free) if on_chip else 1 << 62
-        )  # an offset over it tells the partition
-
-    def __getattr__(self, name: str) -> Any:
-        """The bytes are there when something asks for them: a run without arithmetic never does."""
-        if name != "data":
-            raise AttributeError(f"'Storage' object has no attribute {name!r}")
-        self.data = np.empty(self.count * self.itemsize, np.uint8)
-        return self.data
+    @property
+    def data(self) -> np.ndarray:
+        """The bytes. They are there when something asks for them: a run without arithmetic never does."""
+        if self._bytes is None:
+            self._bytes = np.empty(self.count * self.itemsize, np.uint8)
+        return self._bytes
 
     @property
     def bytes_per_partition(self) -> int:
@@ -209,3 +180,35 @@ class Storage:
         else:
             assert self.mask is not None
             values[~self.mask] = filler
+
+
+def new_storage(
+    region: MemoryRegion,
+    dtype: DType,
+    shape: tuple[int, ...],
+    *,
+    data: np.ndarray | None = None,
+    name: str = "",
+    place: Place = NOWHERE,
+    address: tuple[int, int] | None = None,
+    inflate: bool = False,
+) -> Storage:
+    """The storage of an allocation; `data` are bytes that hold values already, `inflate` keeps low precision in float32."""
+    inflated = inflate and dtype.low_precision
+    held = float32 if inflated else dtype
+    count = 1
+    for size in shape:
+        count *= size
+    partitions = shape[0]
+    free = count // partitions
+    if region.on_chip:
+        kind, scale = (region.label, dtype.name, free, address), 1 if region is psum else free
+    else:
+        kind, scale = (region.label, dtype.name, 0, address), 1 << 62
+    made = Storage(
+        region, dtype, shape, held, inflated, held.itemsize, count, partitions, free, kind, scale, name, place, address,
+        EMPTY, count,
+    )  # fmt: skip
+    if data is not None:
+        made._bytes, made.external, made.state = data, True, FULL
+    return made

@@ -8,9 +8,9 @@ the free dimension (`lanes`); those are resolved when an instruction runs (see `
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from vibeserve.nki import shapes, views
@@ -43,42 +43,26 @@ class Lanes(NamedTuple):
     width: int
 
 
-class NkiTensor:
+class NkiTensor(msgspec.Struct, eq=False):
     """A tensor, or a view of one.
 
     `shape`, `strides` and `offset` are in elements; `dtype` is an NKI dtype; `buffer` a `MemoryRegion`. Made by
-    `nl.ndarray` and by views, seldom by hand.
+    `nl.ndarray` and by views. (A Struct, since one is made for every view of a run.)
     """
 
-    __slots__ = (
-        "_array", "_key", "buffer", "dtype", "lanes", "moves", "name", "offset", "rows", "shape", "storage", "strides",
-        "truth",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        shape: Sequence[int],
-        dtype: DType,
-        storage: Storage | None,
-        buffer: MemoryRegion = MemoryRegion.sbuf,
-        name: str = "",
-        *,
-        strides: tuple[int, ...] | None = None,
-        offset: int = 0,
-    ):
-        self.shape = tuple(shape)
-        self.dtype = dtype
-        self.storage: Storage = storage  # type: ignore[assignment]
-        self.buffer = buffer
-        self.name = name
-        self.strides = views.dense_strides(self.shape) if strides is None else strides
-        self.offset = offset
-        self.moves: tuple[Move, ...] = ()
-        self.rows: Rows | None = None
-        self.lanes: Lanes | None = None
-        self.truth = False
-        self._array: np.ndarray | None = None
-        self._key: Any = None
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    dtype: DType
+    storage: Storage
+    buffer: MemoryRegion
+    name: str = ""
+    moves: tuple[Move, ...] = ()
+    rows: Rows | None = None
+    lanes: Lanes | None = None
+    truth: bool = False
+    _array: np.ndarray | None = None
+    _key: Any = None
 
     # -- facts -------------------------------------------------------------------------------------------------------
 
@@ -235,13 +219,13 @@ class NkiTensor:
         dtype: DType | None = None,
         plain: bool = False,
     ) -> NkiTensor:
-        new = NkiTensor.__new__(NkiTensor)
-        new.shape, new.strides, new.offset = shape, strides, offset
-        new.dtype = self.dtype if dtype is None else dtype
-        new.storage, new.buffer, new.name = self.storage, self.buffer, self.name
-        new.moves, new.rows, new.lanes = ((), None, None) if plain else (self.moves, self.rows, self.lanes)
-        new.truth, new._array, new._key = self.truth, None, None
-        return new
+        if dtype is None:
+            dtype = self.dtype
+        if plain:
+            return NkiTensor(shape, strides, offset, dtype, self.storage, self.buffer, self.name, truth=self.truth)
+        return NkiTensor(
+            shape, strides, offset, dtype, self.storage, self.buffer, self.name, self.moves, self.rows, self.lanes, self.truth
+        )  # fmt: skip
 
     def __getitem__(self, key: Any) -> NkiTensor:
         return views.index(self, key)
@@ -316,6 +300,11 @@ class NkiTensor:
     def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
         """Gather (or scatter, as dst) along the free dimension by an index tensor; trn3 and later."""
         return views.indirect(self, index, num_elem)
+
+
+def new_tensor(shape: tuple[int, ...], dtype: DType, storage: Storage, buffer: MemoryRegion, name: str) -> NkiTensor:
+    """All of a storage, row-major."""
+    return NkiTensor(shape, views.dense_strides(shape), 0, dtype, storage, buffer, name)
 
 
 def _place_key(tensor: NkiTensor) -> Any:

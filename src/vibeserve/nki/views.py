@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vibeserve.nki.tensor import NkiTensor
 
 MAX_RANK = 5
+_PAIR = 2
 
 
 class DynamicSlice:
@@ -124,6 +125,17 @@ def _plain_slices(tensor: NkiTensor, key: tuple[Any, ...]) -> NkiTensor | None:
     if len(key) > len(shape) or tensor.rows is not None or tensor.lanes is not None:
         return None
     offset = tensor.offset
+    if len(key) == len(shape) == _PAIR:  # rows and columns of a matrix: most of all views
+        rows, columns = key
+        if rows.__class__ is slice and columns.__class__ is slice and rows.step is None and columns.step is None:
+            top, bottom, left, right = rows.start, rows.stop, columns.start, columns.stop
+            if (
+                top.__class__ is bottom.__class__ is left.__class__ is right.__class__ is int
+                and 0 <= top < bottom <= shape[0]
+                and 0 <= left < right <= shape[1]
+            ):
+                offset += top * strides[0] + left * strides[1]
+                return tensor._view((bottom - top, right - left), strides, offset)
     sizes = []
     dropped = 0
     for item, size, stride in zip(key, shape, strides, strict=False):

@@ -12,7 +12,7 @@ from vibeserve.nki.dtypes import DType, resolve, uint8
 from vibeserve.nki.errors import KernelError
 from vibeserve.nki.isa.random import uniform
 from vibeserve.nki.memory import FULL, MemoryRegion, Storage
-from vibeserve.nki.tensor import NkiTensor, as_dtype
+from vibeserve.nki.tensor import NkiTensor, as_dtype, new_tensor
 from vibeserve.nki.views import dense_strides
 
 _SBUF = MemoryRegion.sbuf
@@ -77,7 +77,7 @@ def ndarray(shape: Any, dtype: Any, buffer: Any = _SBUF, name: str = "", address
             rooms[asked] = room
     element, region, place, strides = room
     storage = allocate(core, sizes, element, region, name=name or "", address=place)
-    return NkiTensor(sizes, element, storage, region, name or "", strides=strides)
+    return NkiTensor(sizes, strides, 0, element, storage, region, name or "")
 
 
 def _checked_address(address: Any, region: MemoryRegion) -> tuple[int, int]:
@@ -186,7 +186,7 @@ def constant_tensor(core: Any, values: np.ndarray, region: MemoryRegion, dtype: 
     if storage.state != FULL:
         Storage.mark_all(storage)
         storage.data.view(storage.held.stored)[...] = data.reshape(-1).astype(storage.held.stored)
-    return NkiTensor(data.shape, dtype, storage, region, name)
+    return new_tensor(data.shape, dtype, storage, region, name)
 
 
 def shared_constant(constant: Any) -> NkiTensor:
