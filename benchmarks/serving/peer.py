@@ -128,7 +128,7 @@ class Peer:
             settings = dict(self.settings)
             build(directory, Proposal((), self.name, "", "", "", None, "", settings=settings, parts=self.parts))
         else:
-            start = [sys.executable, str(HERE / "wrap.py"), self.name, self.load]
+            start = [sys.executable, str(HERE / "wrap.py"), self.name, *([self.load] if self.load else [])]
             (directory / "candidate.toml").write_text(
                 f"start = {json.dumps(start)}\nhealth = {json.dumps('/health')}\nready_timeout_s = 600\n"
             )

@@ -1,4 +1,4 @@
-"""Becomes a peer: python wrap.py NAME LOAD --model-dir DIR --host H --port P. The peer's own form of the weights is taken."""
+"""Becomes a peer: python wrap.py NAME [LOAD] --model-dir DIR --host H --port P. The peer's own form of the weights is taken."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def main() -> None:
     """Replace this process by the peer."""
     parser = argparse.ArgumentParser()
     parser.add_argument("name")
-    parser.add_argument("load", help="the workload that it is set up for; may be empty")
+    parser.add_argument("load", nargs="?", default="", help="the workload that it is set up for")
     parser.add_argument("--model-dir")
     parser.add_argument("--host", required=True)
     parser.add_argument("--port", type=int, required=True)

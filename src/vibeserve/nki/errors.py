@@ -37,10 +37,11 @@ def is_ours(file: str) -> bool:
 
 def kernel_place(depth: int = 1) -> Place:
     """The innermost line on the call stack that is not the simulator's own; `depth` calls are known to be."""
-    frame: FrameType | None = sys._getframe(depth)
-    known = _PLACES.get((id(frame.f_code), frame.f_lasti))
+    first = sys._getframe(depth)
+    known = _PLACES.get((id(first.f_code), first.f_lasti))
     if known is not None:
         return known[1]
+    frame: FrameType | None = first
     while frame is not None:
         code = frame.f_code
         ours = _KNOWN.get(code.co_filename)

@@ -125,17 +125,15 @@ def _plain_slices(tensor: NkiTensor, key: tuple[Any, ...]) -> NkiTensor | None:
     if len(key) > len(shape) or tensor.rows is not None or tensor.lanes is not None:
         return None
     offset = tensor.offset
-    if len(key) == len(shape) == _PAIR:  # rows and columns of a matrix: most of all views
-        rows, columns = key
-        if rows.__class__ is slice and columns.__class__ is slice and rows.step is None and columns.step is None:
-            top, bottom, left, right = rows.start, rows.stop, columns.start, columns.stop
-            if (
-                top.__class__ is bottom.__class__ is left.__class__ is right.__class__ is int
-                and 0 <= top < bottom <= shape[0]
-                and 0 <= left < right <= shape[1]
-            ):
-                offset += top * strides[0] + left * strides[1]
-                return tensor._view((bottom - top, right - left), strides, offset)
+    if len(key) == len(shape) == _PAIR and key[0].__class__ is key[1].__class__ is slice:  # most of all views
+        top, bottom, left, right = key[0].start, key[0].stop, key[1].start, key[1].stop
+        plain = key[0].step is key[1].step is None
+        if plain and top.__class__ is bottom.__class__ is left.__class__ is right.__class__ is int:
+            if 0 <= top < bottom <= shape[0] and 0 <= left < right <= shape[1]:
+                return tensor._view(
+                    (bottom - top, right - left), strides, offset + top * strides[0] + left * strides[1]
+                )
+            return None
     sizes = []
     dropped = 0
     for item, size, stride in zip(key, shape, strides, strict=False):
