@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,7 +123,7 @@ def test_each_refusal_in_the_rules_has_a_row(monkeypatch: pytest.MonkeyPatch) ->
     fail = rules.Call.fail
 
     def noted(call: Any, *args: Any, **options: Any) -> Any:
-        frame = inspect.stack(0)[1]
+        frame = inspect.getframeinfo(sys._getframe(1), context=0)
         node = frame.positions
         reached.add((Path(frame.filename).name, node.lineno if node else frame.lineno))
         fail(call, *args, **options)
@@ -148,7 +149,7 @@ def test_each_refusal_of_a_view_has_a_row(monkeypatch: pytest.MonkeyPatch) -> No
     fail = views.fail
 
     def noted(*args: Any, **options: Any) -> Any:
-        frame = inspect.stack(0)[1]
+        frame = inspect.getframeinfo(sys._getframe(1), context=0)
         reached.add((Path(frame.filename).name, frame.positions.lineno if frame.positions else frame.lineno))
         fail(*args, **options)
 
