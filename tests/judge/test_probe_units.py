@@ -516,6 +516,18 @@ class TestStreaming:
             asked = {"cold": cold, "warm": cold[:4], "alone": (steady,), "brief": brief} | without
             assert streaming.look(session(**asked)).ok is False
 
+    @pytest.mark.parametrize(
+        ("alone_s", "cost_s", "ok"), [(0.75, 1.0, True), (1.0, 0.5, True), (0.25, 1.0, False), (0.5, 1.0, True)]
+    )
+    def test_a_tenth_of_the_time_and_half_of_the_cost_are_enough(self, alone_s: float, cost_s: float, ok: bool) -> None:
+        steady = answer("alone", arrivals=((0.0, "a", 1), (alone_s, "b", 1)), total_s=10.0)
+        queued = answer("cold", arrivals=((0.0, "a", 1), (alone_s, "b", 1)), total_s=100.0)
+        brief = answer("brief", total_s=10.0 - cost_s)
+        found = streaming.look(
+            session(cold=(queued,) * 6, warm=(queued,) * 4, alone=(steady,), brief=brief, whole=BROKEN)
+        )
+        assert found.ok is ok, found
+
     def test_the_stream_is_the_whole(self) -> None:
         other = replace(session().whole, text="zzz")
         assert streaming.look(session(whole=other)).ok is False
@@ -530,6 +542,7 @@ class TestStreaming:
         assert streaming.spread_of(answer(arrivals=())) is None
         assert streaming.spread_of(answer(total_s=0.0)) is None
         assert streaming.between(answer(arrivals=())) == 0
+        assert streaming.spread_of(answer(total_s=0.02)) is not None
         assert streaming.spread_of(answer(span_s=0.3, first_s=0.1)) == pytest.approx(0.75)
 
 

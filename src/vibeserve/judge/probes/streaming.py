@@ -58,7 +58,7 @@ def _beside_alone(session: Session, between_s: float) -> tuple[bool | None, str]
 
 
 def _upper_quarter(values: Sequence[float]) -> float:
-    return sorted(values)[min(len(values) - 1, int(OF_ALL * len(values)))]
+    return sorted(values)[int(OF_ALL * len(values))]
 
 
 def between(answer: Answer) -> float:
