@@ -27,11 +27,12 @@ from vibeserve.judge.session import (
     _Company,
     _Job,
     _jobs,
+    _prompts,
     _revived,
     _sample,
     ask,
 )  # fmt: skip
-from vibeserve.judge.traffic import Traffic
+from vibeserve.judge.traffic import MOST_AT_ONCE, Traffic
 
 LENGTH = 24
 
@@ -375,3 +376,9 @@ def test_the_reference_is_asked_for_all_samples_where_texts_are_few(texts: str, 
     assert len(_by_chance(deaf, sampled, 5)) == asked
     assert [fields["seed"] for _, _, fields in deaf.sent] == [5, 5, 6, 7, 8, 9][:asked]
     assert {tokens for _, tokens, _ in deaf.sent} == {4}
+
+
+def test_its_own_prompts_are_enough_where_the_benchmark_showed_none() -> None:
+    first_times, lonely, pairs = AHEAD + PAIRS, 2, PAIRS
+    needed = first_times + lonely + MOST_AT_ONCE + 1 + FORMAL + 1 + pairs  # with one short and one brief
+    assert len(set(_prompts((), 5, 30))) == needed
