@@ -288,6 +288,15 @@ class TestAWholeAnswer:
         assert answer.at_s > 1e9
         assert (answer.first_s, answer.last_s, answer.arrivals) == (None, None, ())
 
+    @pytest.mark.parametrize("streamed", [True, False])
+    def test_times_count_from_the_send(self, wire: Any, streamed: bool) -> None:
+        asks = client(wire(ANSWER if streamed else whole(UNSTREAMED)))
+        begin_s = time.perf_counter()
+        answer = asks.ask("p", 2, stream=streamed)
+        took_s = time.perf_counter() - begin_s
+        assert 0 < answer.total_s < took_s
+        assert all(0 < at_s < took_s for at_s, _, _ in answer.arrivals)
+
     def test_what_is_not_told(self, wire: Any) -> None:
         answer = client(wire(whole({"choices": [{"text": None}]})), COMPLETIONS).ask("p", 2, stream=False)
         assert (answer.text, answer.token_ids, answer.prompt_ids, answer.finish_reason) == ("", None, None, None)
@@ -322,6 +331,18 @@ class TestAStream:
         data = json.dumps(piece("a", [1])).encode()
         lines = b": a comment\n\nevent: message\ndata:" + data + b"\nid: 1\n\ndata:\n\ndata: [DONE]\n\n"
         assert client(wire(whole(lines))).ask("p", 2).text == "a"
+
+    def test_empty_events_say_nothing(self, wire: Any) -> None:
+        parts = b"\n\n" + told(piece("a", [1]), end=b"\n\n\n\n") + b"\n\n"
+        assert client(wire(whole(parts))).ask("p", 2).text == "a"
+
+    def test_what_comes_after_the_end_is_read_and_the_connection_kept(self, wire: Any) -> None:
+        chunks = (told(piece("a", [1], "stop")), b": goodbye\n\n", b": and again\n\n")
+        head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        server = wire(head + b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n")
+        asks = client(server)
+        assert [asks.ask("p", 2).text for _ in range(2)] == ["a", "a"]
+        assert server.connections == 1
 
     def test_an_event_in_two_lines(self, wire: Any) -> None:
         head, tail = b'{"choices": [{"delta":', b'{"content": "a"}}]}'

@@ -141,6 +141,14 @@ def test_where_a_share_may_differ_more_tokens_are_put_to_the_reference() -> None
     assert len(session.forced) == FORCED_INEXACT
 
 
+def test_every_answer_may_be_put_to_the_reference() -> None:
+    session, _, _ = asked(exact=False, output_tokens=2)
+    lonely_in_company = session.beside[0]
+    said = (*session.fresh, *session.warm, *session.alone, *session.cover, lonely_in_company)
+    assert 2 * len(said) < FORCED_INEXACT
+    assert sorted(one.place for one in session.forced) == [0] * len(said) + [1] * len(said)
+
+
 def test_what_the_traffic_does_not_tell() -> None:
     session, server, _ = asked(prompts=prompts(3), output_tokens=None, oracle=None)
     assert {answer.asked for answer in session.cold} == {12}

@@ -8,6 +8,7 @@ import tempfile
 import textwrap
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,20 @@ from hypothesis import strategies as st
 from vibeserve.base.errors import MissingError
 from vibeserve.base.files import DiskFiles
 from vibeserve.base.scripted import Script, ScriptedRunner
-from vibeserve.measure.gates import _first_failure, _number, metric_value, run_benchmark, run_checker
+from vibeserve.measure.gates import (
+    BenchResult,
+    _first_failure,
+    _judge_benchmark,
+    _judge_checker,
+    _number,
+    _Ran,
+    _read,
+    _refused,
+    known_faster,
+    metric_value,
+    run_benchmark,
+    run_checker,
+)
 from vibeserve.measure.launch import launch
 from vibeserve.targets.types import Bundle, Metric, ModelMeta
 
@@ -287,3 +301,183 @@ def test_what_is_a_number(value, is_one):
 )
 def test_the_first_failure(document, said):
     assert _first_failure(document) == said
+
+
+def ran(exit_code: int | None, document: dict[str, Any] | None = None, **more: Any) -> _Ran:
+    """A script that has ended so."""
+    values = {"problem": "", "dropped": (), "tail": "", "wall_s": 1.0, "cpu_s": 1.0, "timed_out": exit_code is None}
+    return _Ran(**{"name": "x.py", "exit_code": exit_code, "document": document or {}, **values, **more})
+
+
+WRONG = {"name": "b", "ok": False, "detail": "ids"}
+RIGHT = {"name": "a", "ok": True}
+
+
+@pytest.mark.parametrize(
+    ("ended", "judged"),
+    [
+        (ran(0, {"passed": True, "cases": [RIGHT, RIGHT]}), (True, True, "2 of 2 cases passed")),
+        (ran(0, {"passed": True, "cases": [RIGHT, WRONG, {}, 5]}), (True, True, "1 of 3 cases passed")),
+        (ran(0, {"passed": True}), (True, True, "0 of 0 cases passed")),
+        (
+            ran(0, {"passed": True}, dropped=("--seed", "--window")),
+            (True, True, "0 of 0 cases passed (without --seed, --window, which it does not know)"),
+        ),
+        (ran(1, {"passed": False, "cases": [RIGHT, WRONG]}), (False, True, "1 of 2 cases failed: b: ids")),
+        (
+            ran(1, {"passed": False, "cases": "none"}, tail="no case\n", dropped=("--seed",)),
+            (False, True, "0 of 0 cases failed: no case (without --seed, which it does not know)"),
+        ),
+        (ran(1, {"passed": True}), (False, False, "x.py ended with exit code 1, but wrote passed = True")),
+        (ran(0, {"passed": False}), (False, False, "x.py ended with exit code 0, but wrote passed = False")),
+        (ran(0, {"passed": 1}), (False, False, "x.py wrote no true or false under 'passed'")),
+        (
+            ran(1, {"passed": False}, problem="wrote no JSON", tail="gone\n"),
+            (False, False, "x.py ended with exit code 1 and wrote no JSON: gone"),
+        ),
+        (ran(2, {"passed": False}, tail="no model\n"), (False, False, "x.py could not run: no model")),
+        (ran(2, {"passed": False}), (False, False, "x.py could not run: it said nothing")),
+        (ran(3, {"passed": False}, tail="odd\n"), (False, False, "x.py ended with exit code 3: odd")),
+        (ran(-9, {"passed": True}), (False, False, "x.py ended with exit code -9: it said nothing")),
+        (
+            ran(None, {"passed": True}, tail="waits\n"),
+            (False, False, "x.py did not end in time (its last line: waits)"),
+        ),
+        (ran(None), (False, False, "x.py did not end in time")),
+    ],
+)
+def test_how_a_checkers_end_is_judged(ended, judged):
+    assert _judge_checker(ended) == judged
+
+
+GOOD = {"output_tokens_per_s": 9.0}
+
+
+@pytest.mark.parametrize(
+    ("ended", "judged"),
+    [
+        (ran(0, GOOD), (9.0, 0, "")),
+        (ran(0, {**GOOD, "failed": 0, "num_failed": 3}), (9.0, 0, "")),
+        (ran(0, {}), (None, 0, "x.py: its JSON has no 'output_tokens_per_s' (numbers at the top: none)")),
+        (ran(0, {**GOOD, "failed": 2}, problem="wrote no JSON", tail="gone\n"), (None, 2, "x.py wrote no JSON: gone")),
+        (ran(0, {**GOOD, "failed": 2}), (None, 2, "2 requests failed")),
+        (
+            ran(1, {**GOOD, "failed": 2, "requests": 8, "errors": ["reset"]}),
+            (None, 2, "2 of 8 requests failed (first: reset)"),
+        ),
+        (ran(1, GOOD, tail="too few\n"), (None, 0, "x.py ended with exit code 1: too few")),
+        (
+            ran(1, {"output_tokens_per_s": None}, tail="too few\n"),
+            (None, 0, "x.py: 'output_tokens_per_s' is null, not a number"),
+        ),
+        (ran(2, GOOD, tail="no model\n"), (None, 0, "x.py could not run: no model")),
+        (ran(3, {**GOOD, "failed": 1}), (None, 1, "x.py ended with exit code 3: it said nothing")),
+        (ran(None, {**GOOD, "failed": 1}), (None, 1, "x.py did not end in time")),
+    ],
+)
+def test_how_a_benchmarks_end_is_judged(ended, judged):
+    assert _judge_benchmark(ended, TARGET.metric) == judged
+
+
+@pytest.mark.parametrize(("value", "is_one"), [(9.0, True), (0.0, True), (None, False)])
+def test_a_value_is_a_result(value, is_one):
+    assert BenchResult(value, {}, 0).ok is is_one
+
+
+def test_what_was_made_before_has_no_value():
+    requests = [spans(0.1, fresh=True)] * 4 + [spans(0.01, fresh=False)] * 4
+    value, failed, why = _judge_benchmark(ran(0, {**GOOD, "per_request": requests}), TARGET.metric)
+    assert (value, failed) == (None, 0)
+    assert why == "x.py: answers to the seed's prompts took 10% of the time of fresh ones: they were made before"
+
+
+@pytest.mark.parametrize(
+    ("document", "value", "why"),
+    [
+        (
+            {"other": 1, "more": 0.5, "text": "9", "flag": True, "none": None, "list": [1]},
+            None,
+            "its JSON has no 'output_tokens_per_s' (numbers at the top: more, other)",
+        ),
+        ({"output_tokens_per_s": 3}, 3.0, ""),
+        ({"output_tokens_per_s": False}, None, "'output_tokens_per_s' is False, not a number"),
+        ({"output_tokens_per_s": "9"}, None, "'output_tokens_per_s' is '9', not a number"),
+        (
+            {"output_tokens_per_s": None, "output_tokens_per_s_reason": "no request ended"},
+            None,
+            "'output_tokens_per_s' is null, not a number: no request ended",
+        ),
+        ({"output_tokens_per_s": math.inf}, None, "'output_tokens_per_s' is inf, which is no result"),
+    ],
+)
+def test_the_metric_in_a_document(document, value, why):
+    assert metric_value(document, TARGET.metric) == (value, why)
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        (None, ({}, "wrote no JSON")),
+        ("}{", ({}, "wrote something that is not JSON (JSONDecodeError)")),
+        ("[1]", ({}, "wrote JSON that is not an object")),
+        ('{"a": [1]}', ({"a": [1]}, "")),
+    ],
+)
+def test_what_is_read(tmp_path, written, found):
+    if written is not None:
+        (tmp_path / "out.json").write_text(written)
+    assert _read(tmp_path / "out.json") == found
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "tail", "refused"),
+    [
+        (2, "x.py: error: unrecognized arguments: --url u --window 4 --seed 3", ["--seed", "--window"]),
+        (2, "x.py: error: unrecognized arguments: --url u", []),
+        (2, "x.py: error: no model --seed 3", []),
+        (1, "x.py: error: unrecognized arguments: --seed 3", []),
+        (None, "x.py: error: unrecognized arguments: --seed 3", []),
+    ],
+)
+def test_which_flags_are_refused(exit_code, tail, refused):
+    flags = [("--url", "u"), ("--model-dir", "m"), ("--seed", "3"), ("--window", "4")]
+    assert _refused(exit_code, tail, flags) == refused
+
+
+def spans(span_s: float, *, fresh: bool, first_s: float = 0.5) -> dict[str, Any]:
+    """A request whose answer took so long from its first token on."""
+    return {"fresh": fresh, "state": "ok", "ttft_s": first_s, "latency_s": first_s + span_s}
+
+
+@pytest.mark.parametrize(
+    ("fresh_s", "known_s", "told"),
+    [
+        # Four that spread by a tenth either way: three degrees of freedom leave a factor of 1.80 above their mean.
+        ([0.1] * 4, [0.1 * math.exp(-1.6 + d) for d in (0.1, -0.1, 0.1, -0.1)], True),
+        ([0.1] * 4, [0.1 * math.exp(-1.4 + d) for d in (0.1, -0.1, 0.1, -0.1)], False),
+        # Fresh ones that spread count as much.
+        ([0.1 * math.exp(d) for d in (0.1, -0.1, 0.1, -0.1)], [0.1 * math.exp(-1.6)] * 4, True),
+        ([0.1 * math.exp(d) for d in (0.1, -0.1, 0.1, -0.1)], [0.1 * math.exp(-1.4)] * 4, False),
+        # Of different numbers the smaller one counts.
+        ([0.1] * 9, [0.1 * math.exp(-1.4 + d) for d in (0.1, -0.1, 0.1, -0.1)], False),
+        ([0.005] * 4, [0.0005] * 4, True),  # just long enough to be timed
+    ],
+)
+def test_how_sure_it_must_be_that_answers_were_made_before(fresh_s, known_s, told):
+    of_each = ((fresh_s, True), (known_s, False))
+    requests = [spans(span_s, fresh=fresh, first_s=0.0) for values, fresh in of_each for span_s in values]
+    assert (known_faster({"per_request": requests}) != "") is told
+
+
+@pytest.mark.parametrize("per_request", [None, "text", [None], [5], [{"state": "ok", "fresh": 1}]])
+def test_where_there_is_nothing_to_compare(per_request):
+    assert known_faster({"per_request": per_request}) == ""
+
+
+@pytest.mark.parametrize("wrong", [{"state": "cut off"}, {"latency_s": math.nan}, {"ttft_s": None}, {"latency_s": 0.5}])
+def test_only_whole_answers_of_either_kind_count(wrong):
+    for fresh in (True, False):
+        requests = [spans(0.1, fresh=True) for _ in range(4)] + [spans(0.01, fresh=False) for _ in range(4)]
+        assert known_faster({"per_request": requests}) != ""
+        requests[0 if fresh else 4] |= wrong
+        assert known_faster({"per_request": requests}) == ""

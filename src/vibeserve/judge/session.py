@@ -267,7 +267,7 @@ def _jobs(
 
     def stopped(answers: dict[str, Answer]) -> Answer:
         stop = stop_of(answers["cold 0"].text)
-        return client.ask(cold[0], length, stop=[stop]) if stop else Answer("", 0)
+        return client.ask(cold[0], length, stop=[stop]) if stop else NOT_ASKED
 
     part = max(1, length // 3)
     first = [plain(f"cold {place}", cold[place]) for place in range(AHEAD)]
