@@ -44,8 +44,8 @@ PRELOADED = (
     "msgspec",
     "pydantic",
 )
-#: A change that makes a test wait for ever is noticed: after so many times what the tests take without it, and some.
-PATIENCE, LEAST_S = 4, 10
+#: A change that makes a test wait for ever is noticed: after so many times what that test takes without it, and some.
+PATIENCE, LEAST_S, UNCHANGED_S = 4, 10, 600
 
 COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -163,7 +163,8 @@ class Forking:
     def __init__(self, path: Path, functions: Sequence[str], workers: int, part: tuple[int, int]):
         self.path, self.functions, self.workers, self.part = path, functions, workers, part
         self.name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
-        self.count, self.timeout_s = 0, 600
+        self.count = 0
+        self.limits_s: list[int] = []
         self.survivors: list[str] = []
         self.running: dict[int, Mutant] = {}
 
@@ -171,9 +172,12 @@ class Forking:
         """Every mutant, so many at once; first what is there, put in place as a mutant is, to see that the tests hold."""
         source = self.path.read_text(encoding="utf-8")
         unchanged = compile(source, str(self.path), "exec", dont_inherit=True)
-        begin_s = time.monotonic()
-        _, status = os.waitpid(self.start(session, unchanged), 0)
-        self.timeout_s = LEAST_S + int(PATIENCE * (time.monotonic() - begin_s))
+        self.limits_s = [UNCHANGED_S] * len(session.items)
+        told, tell = os.pipe()
+        _, status = os.waitpid(self.start(session, unchanged, tell), 0)
+        os.close(tell)
+        with os.fdopen(told) as lines:
+            self.limits_s = [LEAST_S + int(PATIENCE * float(line)) for line in lines]
         if status:
             session.testsfailed = 1
             return True
@@ -187,21 +191,27 @@ class Forking:
             self.reap()
         return True
 
-    def start(self, session: pytest.Session, code: CodeType) -> int:
-        """Run the tests in a forked process; returns its pid. It ends with 0 where all of them pass."""
+    def start(self, session: pytest.Session, code: CodeType, tell: int | None = None) -> int:
+        """Run the tests in a forked process; returns its pid. It ends with 0 where all of them pass.
+
+        `tell`: where the seconds that each of them takes are written to, a line each.
+        """
         pid = os.fork()
         if pid:
             return pid
         status = 1
         try:
-            signal.alarm(self.timeout_s)
             quiet = os.open(os.devnull, os.O_WRONLY)
             os.dup2(quiet, 1)
             os.dup2(quiet, 2)
             put_in_place(self.name, code)
             for place, item in enumerate(session.items):
                 following = session.items[place + 1] if place + 1 < len(session.items) else None
+                begin_s = time.monotonic()
+                signal.alarm(self.limits_s[place])
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if tell is not None:
+                    os.write(tell, f"{time.monotonic() - begin_s}\n".encode())
                 if session.testsfailed:
                     break
             status = 1 if session.testsfailed else 0
@@ -219,9 +229,10 @@ class Forking:
 def run(entry: dict[str, Any], workers: int, part: tuple[int, int]) -> tuple[int, list[str]]:
     """(number of mutants, those that no test has noticed), of a module of the configuration."""
     plugin = Forking(ROOT / entry["source"], entry.get("functions", []), workers, part)
-    words = ["-q", "--no-header", "--assert=plain", "-W", "ignore::pytest.PytestAssertRewriteWarning", "-m", "not slow"]
+    words = ["-q", "--no-header", "--assert=plain", "-Wignore::pytest.PytestAssertRewriteWarning", "-mnot slow"]
+    words += ["-pno:cacheprovider", "-otimeout=0"]  # pytest-timeout would take the alarm that each test has here
     with contextlib.redirect_stdout(io.StringIO()):
-        status = pytest.main([*words, "-p", "no:cacheprovider", *entry["tests"]], plugins=[plugin])
+        status = pytest.main([*words, *entry["tests"]], plugins=[plugin])
     if status or not plugin.count:
         sys.exit(f"error: the tests of {plugin.name} fail without any change, or there is nothing to change")
     return plugin.count, plugin.survivors

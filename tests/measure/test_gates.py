@@ -303,10 +303,10 @@ def test_the_first_failure(document, said):
     assert _first_failure(document) == said
 
 
-def ran(exit_code: int | None, document: dict[str, Any] | None = None, **more: Any) -> _Ran:
-    """A script that has ended so."""
+def ran(exit_code: int | None, document: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """What is known of a script that has ended so."""
     values = {"problem": "", "dropped": (), "tail": "", "wall_s": 1.0, "cpu_s": 1.0, "timed_out": exit_code is None}
-    return _Ran(**{"name": "x.py", "exit_code": exit_code, "document": document or {}, **values, **more})
+    return {"name": "x.py", "exit_code": exit_code, "document": document or {}, **values, **more}
 
 
 WRONG = {"name": "b", "ok": False, "detail": "ids"}
@@ -347,7 +347,7 @@ RIGHT = {"name": "a", "ok": True}
     ],
 )
 def test_how_a_checkers_end_is_judged(ended, judged):
-    assert _judge_checker(ended) == judged
+    assert _judge_checker(_Ran(**ended)) == judged
 
 
 GOOD = {"output_tokens_per_s": 9.0}
@@ -358,6 +358,8 @@ GOOD = {"output_tokens_per_s": 9.0}
     [
         (ran(0, GOOD), (9.0, 0, "")),
         (ran(0, {**GOOD, "failed": 0, "num_failed": 3}), (9.0, 0, "")),
+        (ran(0, {**GOOD, "failed": True}), (9.0, 0, "")),
+        (ran(0, {**GOOD, "failed": "none"}), (9.0, 0, "")),
         (ran(0, {}), (None, 0, "x.py: its JSON has no 'output_tokens_per_s' (numbers at the top: none)")),
         (ran(0, {**GOOD, "failed": 2}, problem="wrote no JSON", tail="gone\n"), (None, 2, "x.py wrote no JSON: gone")),
         (ran(0, {**GOOD, "failed": 2}), (None, 2, "2 requests failed")),
@@ -376,7 +378,7 @@ GOOD = {"output_tokens_per_s": 9.0}
     ],
 )
 def test_how_a_benchmarks_end_is_judged(ended, judged):
-    assert _judge_benchmark(ended, TARGET.metric) == judged
+    assert _judge_benchmark(_Ran(**ended), TARGET.metric) == judged
 
 
 @pytest.mark.parametrize(("value", "is_one"), [(9.0, True), (0.0, True), (None, False)])
@@ -386,7 +388,7 @@ def test_a_value_is_a_result(value, is_one):
 
 def test_what_was_made_before_has_no_value():
     requests = [spans(0.1, fresh=True)] * 4 + [spans(0.01, fresh=False)] * 4
-    value, failed, why = _judge_benchmark(ran(0, {**GOOD, "per_request": requests}), TARGET.metric)
+    value, failed, why = _judge_benchmark(_Ran(**ran(0, {**GOOD, "per_request": requests})), TARGET.metric)
     assert (value, failed) == (None, 0)
     assert why == "x.py: answers to the seed's prompts took 10% of the time of fresh ones: they were made before"
 
@@ -460,6 +462,7 @@ def spans(span_s: float, *, fresh: bool, first_s: float = 0.5) -> dict[str, Any]
         ([0.1 * math.exp(d) for d in (0.1, -0.1, 0.1, -0.1)], [0.1 * math.exp(-1.4)] * 4, False),
         # Of different numbers the smaller one counts.
         ([0.1] * 9, [0.1 * math.exp(-1.4 + d) for d in (0.1, -0.1, 0.1, -0.1)], False),
+        ([0.1] * 4, [0.0] * 4, False),  # all at once: there is no span to compare
         ([0.005] * 4, [0.0005] * 4, True),  # just long enough to be timed
     ],
 )
