@@ -124,7 +124,7 @@ def test_slugs_have_letters_digits_and_hyphens_only(text):
     [
         ("Qwen/Qwen3-8B", "qwen3-8b"), ("meta-llama/Meta-Llama-3-8B-Instruct", "llama-3-8b"),
         ("a/Llama-3.1-8B-Instruct-MLX-8bit", "llama-3-1-8b"), ("a/SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2-135m"),
-        ("a/DeepSeek-V3", "deepseek-v3"), ("a/whisper-base.en", "whisper-base-en"), ("x", "x"),
+        ("a/DeepSeek-V3", "deepseek-v3"), ("a/Mistral-Small-24B-Instruct-2501", "mistral-small-24b"), ("a/whisper-base.en", "whisper-base-en"), ("x", "x"),
     ],
 )  # fmt: skip
 def test_family_and_size(model, name):
@@ -269,6 +269,7 @@ def test_a_code_edit_goal_gets_a_bundle_of_code_edits(here):
 
 WITHOUT_EXAMPLE = {
     "acme/bge-m4": ("embedding throughput", "openai-embeddings", "embeddings_per_s"),
+    "acme/distilbert-sentiment": ("mean latency of classifications", "http", "mean_latency_s"),
     "acme/Qwen2.5-VL-7B-Instruct": ("p95 latency of describing images", "openai-chat", "p95_latency_s"),
     "acme/kokoro-2-90m": ("p50 latency", "openai-speech", "p50_latency_s"),
     "acme/cogvideox-5b": ("videos per minute", "openai-videos", "videos_per_s"),
@@ -298,9 +299,46 @@ def test_without_an_example_the_contract_is_asked_about_and_then_written(here, m
 
 
 def test_a_contract_without_a_template_is_refused_with_the_way_on(here):
-    with pytest.raises(MissingError, match="neither an example nor a template"):
-        write_bundle(propose("acme/bge-reranker-m4", "cpu", "p50 latency of scores", api="http"))
+    reranker = propose("acme/bge-reranker-m4", "cpu", "p50 latency of scores", api="http")
+    forecasts = propose("acme/chronos-3-base", "cpu", "forecasts per second")
+    assert "time series -> forecast" in forecasts.question
+    assert "Which contract should be measured" in forecasts.question
+    for proposal in (reranker, forecasts):
+        with pytest.raises(MissingError, match="neither an example nor a template"):
+            write_bundle(proposal)
     assert list((here / "examples" / "model-serving").iterdir()) == []
+
+
+def test_a_bundle_of_ones_own_brings_the_contract_that_no_example_has(here):
+    first = propose("acme/chronos-3-base", "cpu", "forecasts per second", source="terrain-diffusion-cpu-image")
+    own = here / "examples" / "model-serving" / "my-forecasts"
+    shutil.copytree(first.source, own)
+    toml = (own / "bundle.toml").read_text()
+    toml = toml.replace("text -> image", "time series -> forecast").replace("openai-images", "http")
+    (own / "bundle.toml").write_text(toml)
+    for place in ("accuracy_checker", "benchmark"):
+        (own / place / "contract.py").write_text("# forecasts\n" + (own / place / "contract.py").read_text())
+    proposal = propose("acme/timesfm-4", "cpu", "forecasts per second", source="my-forecasts")
+    write_bundle(proposal)
+    assert (proposal.path / "benchmark" / "contract.py").read_text().startswith("# forecasts\n")
+    assert read_bundle(proposal.path).metric.name == "forecasts_per_s"
+
+
+@pytest.mark.parametrize("metric", ["p90_latency_s", "mean_latency_s", "p99_latency_s"])
+def test_every_percentile_that_is_read_is_one_that_the_generic_benchmark_reports(here, metric):
+    goal = f"{metric.split('_')[0]} latency of 64x64 images, 2 steps"
+    proposal = propose("acme/FLUX.2-dev", "cpu", goal)
+    assert proposal.reading.metric == metric
+    write_bundle(proposal)
+    result = validate(proposal.path)
+    assert result.ok, [check for check in result.checks if check.ok is False]
+
+
+def test_a_percentile_that_is_not_measured_is_the_next_that_is_and_said():
+    for said, metric in (("p75", "p90"), ("p99.9", "p99"), ("80th percentile", "p90"), ("p97", "p99")):
+        reading = read_goal(f"{said} latency at 3 req/s")
+        assert reading.metric == f"{metric}_latency_s"
+        assert any("is not measured" in note for note in reading.notes)
 
 
 def test_a_json_goal_gets_a_bundle_of_schemas(here):

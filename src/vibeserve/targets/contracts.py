@@ -16,6 +16,11 @@ from vibeserve.targets.goal import Reading
 from vibeserve.targets.inference import Modality
 
 _TEMPLATES = Path(__file__).parent / "templates"
+# What is counted where a rate is one of requests; whatever else is counted is what the contract gives: images, vectors, answers.
+_REQUESTS = (
+    r"(?i)\b((req(uest)?s?|quer(y|ies)|calls)( \w+)?( ?/ ?| (per|a|each|every) )(s|m|h|d)\w*|(request|query|arrival) (rate|throughput)|rps|qps"
+    r"|(most|more|max\w*|many|number of) (requests|queries|calls)|load|traffic|capacity)\b"
+)
 _ALLOWED = (
     "Any way to compute the same answers sooner or cheaper: another model implementation, batching of requests, re-laid-out\n"
     "weights, compiled or hand-written kernels, work shared within a request, speculation whose results are verified, other\n"
@@ -52,9 +57,8 @@ def adapted(reading: Reading, modality: Modality) -> Reading:
         return reading
     if not modality.output.endswith("text") and reading.output_tokens:  # "64 tokens each": no answer has tokens here
         reading = replace(reading, prompt_tokens=reading.prompt_tokens or reading.output_tokens, output_tokens=None)
-    counted = rf"(?i)\b({modality.items})( as possible| \w+ed)?( ?/ ?| (per|a|each|every) )(s|sec|second|m|min|minute|h|hour|day)\b"
-    counted += rf"|\bhow many ({modality.items})\b"
-    if reading.metric == "request_throughput" and modality.items and re.search(counted, reading.goal):
+    counts_items = not modality.items or re.search(rf"(?i)\b({modality.items})\b", reading.goal)
+    if reading.metric == "request_throughput" and counts_items and not re.search(_REQUESTS, reading.goal):
         return replace(reading, metric=modality.rate)
     assert reading.metric is not None
     prefix, name = re.fullmatch(r"((?:p\d\d|mean)_)?(.+)", reading.metric).groups()  # type: ignore[union-attr]
@@ -110,8 +114,13 @@ def words(reading: Reading, modality: Modality, api: str, on_cpu: bool) -> Words
 
 
 def replace_contract(folder: Path, modality: Modality, api: str, files: Files) -> bool:
-    """Put the contract of an API without an example, and its reference, into a copied bundle. False: there is no template."""
-    contract = _TEMPLATES / "contracts" / f"{api.replace('-', '_')}.py"
+    """Put the contract of an API without an example, and its reference, into a copied bundle. False: there is no template.
+
+    Plain `http` is no contract by itself: there it is the modality's.
+    """
+    if api == "http" and modality.api != "http":
+        return False
+    contract = _TEMPLATES / "contracts" / f"{(modality.name if api == 'http' else api).replace('-', '_')}.py"
     reference = _TEMPLATES / "references" / f"{modality.name.replace('-', '_')}.py"
     if not (contract.is_file() and reference.is_file()):
         return False

@@ -7,6 +7,7 @@ import json
 import re
 import secrets
 import shutil
+import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ _PLAIN_TEXT = ("Llama-3-8B", "smollm2-135m-cpu-chat")
 _API_WORDS = {
     "openai-completions": "OpenAI completions", "openai-chat": "OpenAI chat completions", "openai-images": "OpenAI images",
     "openai-transcriptions": "OpenAI transcriptions", "openai-speech": "OpenAI speech", "openai-videos": "OpenAI videos",
-    "openai-realtime": "OpenAI realtime", "openai-embeddings": "OpenAI embeddings", "websocket-audio": "a WebSocket audio stream",
+    "openai-realtime": "OpenAI realtime", "openai-embeddings": "OpenAI embeddings", "websocket-audio": "a WebSocket audio stream", "http": "plain HTTP",
 }  # fmt: skip
 _ASK_GOAL = (
     "What should be measured? Please describe the workload in plain English: the metric (throughput, p95 latency, time to first "
@@ -216,10 +217,15 @@ def _replace_contract(proposal: Proposal, folder: Path, files: Files) -> None:
     modality, api = proposal.inference.modality, proposal.inference.api
     if modality.source is not None or not (folder / "benchmark" / "contract.py").is_file():
         return
+    said = folder / "bundle.toml"
+    serving = tomllib.loads(said.read_text(encoding="utf-8")).get("serving", {}) if said.is_file() else {}
+    if (serving.get("modality"), serving.get("api")) == (modality.arrow, api):
+        return  # a bundle of the user's own, which has this contract
     if not contracts.replace_contract(folder, modality, api, files):
+        another = f"--api {modality.api}, or " if api != modality.api else ""
         raise MissingError(
             f"there is neither an example nor a template for {modality.arrow} via {api}",
-            hint=f"--api {modality.api}, or --source NAME starts from a bundle whose contract.py you adapt",
+            hint=f"{another}--source DIR starts from a bundle of yours whose contract.py has it, --modality NAME corrects the modality",
             code="no-example",
         )
 

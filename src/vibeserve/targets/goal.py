@@ -12,26 +12,31 @@ from typing import Any
 from vibeserve.targets.numerals import digits, spelled
 
 _DATA = Path(__file__).with_name("goal.toml")
-_NUMBER = r"((?<![\w.])\d+(?:\.\d+)?\s?[kKM]?(?![a-zA-Z]))"
+_NUMBER = r"((?<![\w.])\d++(?:\.\d++)?+\s?[kKM]?(?![a-zA-Z]))"
 _PERCENTILE = (
-    r"\bp(50|90|95|99)\b|\b(50|90|95|99)(?:th)?[- ](?:percentile|pct|%)"
-    r"|\b(50|90|95|99) ?% of (?:the |all |our )?(?:requests|answers|calls|users|replies|responses)"
+    r"\bp(50|90|95|99)\b(?!\.\d)|\b(50|90|95|99)(?:th)?[- ](?:percentile|pct|%)|\b(50|90|95|99) ?(?:%|percent|per cent) of (?:the time|cases)"
+    r"|\b(50|90|95|99) ?(?:%|percent|per cent) of (?:the |all |our |my |their )?(?:requests|answers|calls|users|replies|responses|queries|chats|customers|people|messages|completions|times?)"
 )
 _NO_PROMPT = (  # what an answer is called, and what is no text at all: "answers of 200 tokens", "batches of 8"
     r"(?:answer|completion|output|response|repl[iy]|generation|summar|edit|stor[iy]|essay|post|description|translation|poem|label|classif|verdict|decision|caption|title|keyword|"
     r"batch|per|prefix|preamble|header|second|minute|hour|user|client|stream|session)"
 )
+_WORST = r"\b(tail|worst|slowest|nobody|no one|every (?:answer|request|reply|response|call|user|customer|page|image) (?:must|should|has to|needs to))\b"
+_MEASURED = (50, 90, 95, 99)  # the percentiles that the benchmarks report
+_LONG = 32000  # prompt tokens from which on a workload is one of long context
 _BARE = r"(?i)p\d\d|tail|\d\d(th)? percentile|in (less than|under|at most|no more than)"
 _LIMIT = (
-    r"(?:under|below|less than|within|inside|at most|(?:no|not|never) more than|<=?|≤|max(?:imum)?(?: of)?|faster than|stays? (?:under|below)"
-    r"|(?:going|goes|go|rising|getting|climbing) (?:above|over|beyond)|never (?:above|over)|exceed(?:s|ing)?|longer than|up to|\bin)"
+    r"(?:under|below|less than|(?:lower|higher|worse|slower|greater|bigger|later) than|within|inside|at most|(?:no|not|never) more than|<=?|≤|max(?:imum)?(?: of)?|faster than|(?<=there )after|(?<=ready )after|(?<=done )after|(?<=back )after"
+    r"|stays? (?:under|below)|(?:going|goes|go|rising|getting|climbing) (?:above|over|beyond)|(?:never|not) (?:above|over)|exceed(?:s|ing)?|longer than|up to"
+    r"|down to|(?:capped|cap) (?:at|of)|bounded by|limited to|(?:budget|target|ceiling|sla|slo|goal|limit|deadline)(?: of| is|:)?|\bin)"
 )
 _SECONDS = r"(\d+(?:\.\d+)?)\s*(ms|msec|milliseconds?|s|secs?|seconds?|min|minutes?)\b"
-_PER_TIME = r"(?:\s*/\s*|\s+(?:per|a|each|every)\s+)(s|sec|second|min|minute|h|hour|day)\b"
+_PER_TIME = r"(?:\s*/\s*|\s+(?:per|a|an|each|every)\s+)(s|sec|second|min|minute|h|hr|hour|day)\b"
 _ASKED = (
     r"(?:req(?:uest)?s?|quer(?:y|ies)|calls?|images?|imgs?|pictures?|clips?|videos?|edits?|prompts?|completions?|transcriptions?|"
-    r"messages?|chats?|embeddings?|vectors?|documents?|docs?|passages?|sentences?|answers?|texts?|objects?|pages?)"
-    r"(?:\s+(?:arrive|come|are sent|in))?"
+    r"messages?|chats?|conversations?|questions?|tickets?|mails?|emails?|jobs?|hits|embeddings?|vectors?|documents?|docs?|passages?|sentences?|answers?|texts?|objects?|pages?|files?|"
+    r"utterances?|clicks|transactions?|inferences?|invocations?|generations?|summaries)"
+    r"(?:\s+(?:arrive|arriving|come|coming|are sent|in))?"
 )
 
 
@@ -73,7 +78,7 @@ class Reading:
         )  # fmt: skip
         prompt = f"{self.prompt_tokens}-token {inputs}" if self.prompt_tokens else f"{inputs} of a default length"
         output = f"{self.output_tokens}-token {answers}" if self.output_tokens else f"{answers} of a default length"
-        shared = f", {self.shared_prefix_tokens} tokens of them shared" if self.shared_prefix_tokens else ""
+        shared = f" after {self.shared_prefix_tokens} shared tokens" if self.shared_prefix_tokens else ""
         lengths = [*([prompt + shared] if inputs else []), *([output] if answers else [])]
         limit = f", to stay within {self.limit:g} s" if self.limit is not None else ""
         limit += f", with {self.bound}" if self.bound else ""
@@ -126,7 +131,7 @@ def read_goal(goal: str, *, default_shape: str = "text") -> Reading:
     return Reading(
         goal=said, metric=metric, direction=direction, rate=rate, concurrency=concurrency, prompt_tokens=prompt,
         output_tokens=output, shared_prefix_tokens=shared, limit=limit, bound=bound, slo_ttft_s=slo.get("ttft"),
-        slo_tpot_s=slo.get("tpot"), features=_features(text), missing=tuple(missing), notes=tuple(notes),
+        slo_tpot_s=slo.get("tpot"), features=_features(text, prompt), missing=tuple(missing), notes=tuple(notes),
     )  # fmt: skip
 
 
@@ -145,23 +150,41 @@ def _first(patterns: list[str], text: str) -> re.Match[str] | None:
 
 
 def _rate(text: str) -> float | None:
-    hit = re.search(rf"(?<!at least ){_NUMBER}\s*{_ASKED}{_PER_TIME}", text, re.I)
-    if hit is None:
-        short = re.search(rf"{_NUMBER}\s*(?:rps|qps)\b|\b(?:rps|qps)\s*(?:of|=|:)?\s*{_NUMBER}", text, re.I)
-        return _number(short.group(1) or short.group(2)) if short else None
-    per = hit.group(2).lower()
-    return _number(hit.group(1)) / (
-        60 if per.startswith("m") else 3600 if per.startswith("h") else 86400 if per.startswith("d") else 1
+    """Requests a second."""
+    hit = _first(
+        [
+            rf"(?<!at least ){_NUMBER}\s*(?:[a-z]+ )?{_ASKED}{_PER_TIME}",
+            rf"(?:\bat|\bof|@|,|^|load|traffic|rate|lambda|λ)[: ]*{_NUMBER}{_PER_TIME}",
+        ],
+        text,
     )
+    if hit is not None:
+        per = hit.group(2).lower()
+        seconds = 60 if per.startswith("m") else 3600 if per.startswith("h") else 86400 if per.startswith("d") else 1
+        return _number(hit.group(1)) / seconds
+    said = r"(?:rps|qps|(?:request|arrival|query|input) rate|arrivals? (?:with )?(?:rate|lambda|λ)|lambda|λ|--rate)"
+    hit = re.search(
+        rf"{_NUMBER}\s*(?:rps|qps|hz)\b|\b{said}\s*(?:of|=|:|is|at)?\s*{_NUMBER}(?!\s*(?:m?s|%|tok))", text, re.I
+    )
+    if hit is not None:
+        return _number(hit.group(1) or hit.group(2))
+    every = rf"(?:request|query|call|prompt|message|question|image|clip)s? (?:\w+ )?(?:once )?every (?:{_NUMBER} ?(ms|s|seconds?|min|minutes?)|(second|minute))\b"
+    if hit := re.search(every, text, re.I):
+        unit = (hit.group(2) or hit.group(3)).lower()
+        each = float(hit.group(1) or 1) * (1e-3 if unit == "ms" else 60 if unit.startswith("min") else 1)
+        return 1 / each if each else None
+    return None
 
 
 def _concurrency(text: str) -> int | None:
     hit = _first(
         [
+            rf"\b(?:concurrency|batch(?: sizes?)?)\s*(?:levels? )?(?:of|=|:|from|between)?\s*\d+\s*(?:to|-|–|and|up to|\.\.)\s*{_NUMBER}",
             rf"{_NUMBER}[- ]?(?:[a-z]+[- ])?(?:conc\b|concurren(?:t|cy)|simultaneous|parallel)",
-            rf"{_NUMBER}\s*(?:[a-z]+ )?(?:users?|clients?|customers|streams?|sessions?|agents|workers|callers|listeners|dev(?:eloper)?s|people|co-?workers|colleagues|employees|students|channels|lines|(?:\w+ )?(?:requests? )?(?:(?:run |are (?:run |served )?|all )?(?:together|side by side)|at once|at a time|in flight|at the same time|in parallel))",
+            rf"{_NUMBER}\s*(?:[a-z]+ )?(?:users?|clients?|customers|streams?|sessions?|agents|workers|callers|listeners|speakers|readers|players|visitors|testers|analysts|engineers|operators|vus|dev(?:eloper)?s|people|co-?workers|colleagues|employees|students|channels|lines|(?:\w+ )?(?:requests? )?(?:(?:run |are (?:run |served )?|all )?(?:together|side by side)|at once|at a time|in flight|at the same time|in parallel))",
             rf"{_NUMBER}\s*of (?:them|us|my|our|those|these)(?: \w+){{0,4}} (?:at once|at the same time|simultaneously|in parallel)",
-            rf"(?:concurrency|batch(?: size)?|\bbs)\s*(?:of|=|:|is)?\s*{_NUMBER}",
+            rf"(?:concurrency|parallelism|batch(?:[ _-]?size)?|\bbs)\s*(?:level |limit )?(?:of|=|:|is|at)?\s*{_NUMBER}",
+            rf"\b(?:bs|b|c|users|clients|streams|in[- ]flight) ?[=:] ?{_NUMBER}",
         ],
         text,
     )  # fmt: skip
@@ -179,6 +202,11 @@ def _shared(text: str) -> tuple[int | None, str]:
             rf"{_NUMBER}[- ]?(?:tokens?)?\s+(?:long\s+)?{kind}\s+(?:\w+\s+)?(?:prefix|prompt|context|document)",
             rf"{kind}\s+(?:\w+\s+)?(?:prefix|prompt|context|document)(?:es|s)?\s+(?:of|with|:)\s+(?:about\s+)?{_NUMBER}(?:\s*tokens?)?",
             rf"{kind}\s+{_NUMBER}[- ]?tokens?\s+(?:long\s+)?(?:\w+\s+)?(?:prefix|prompt|context|document|preamble|text)",
+            rf"\b(?:same|common|shared|identical)\s+{_NUMBER}[- ]?tokens?[- ](?!in\b|out\b|answer|output)[a-z]+",
+            rf"(?:repeat|reuse|resend)\w*\s+(?:the (?:same |first |previous )?)?{_NUMBER}[- ]?tokens?",
+            rf"{_NUMBER}[- ]?tokens? (?:of (?:shared |common |prior |previous )?(?:history|prefix|preamble|system prompt|instructions)|prefix(?:es)?)\b",
+            rf"(?:prefix|system prompt|preamble|history)\s*(?:len(?:gth)?|size)?\s*(?:of|=|:|is|\()\s*{_NUMBER}(?:\s*tokens?)?",
+            rf"{_NUMBER}[- ](?:tokens? )?(?:long )?(?:system )?prefix",
             rf"{_NUMBER}\s*{kind}\s+tokens?",
             rf"reus\w+\s+(?:the\s+|an?\s+|one\s+)?{_NUMBER}[- ]?tokens?",
             rf"shar\w+\s+(?:the\s+|an?\s+|one\s+)?(?:first\s+|same\s+|common\s+)?{_NUMBER}[- ]?tokens?",
@@ -193,7 +221,9 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
     pair = _first(
         [
             rf"{_NUMBER}\s*(?:tokens?\s*)?(?:in(?:put)?|prompt)(?:\s*tokens?)?\s*(?:/|,|and|->|x)?\s*{_NUMBER}\s*(?:tokens?\s*)?(?:out(?:put)?|generated|completion|new)",
-            rf"(?:^|[,;(]\s*){_NUMBER}\s*/\s*{_NUMBER}(?=\s*(?:[,;.)]|$))",
+            rf"(?:^|[,;(:]\s*){_NUMBER}\s*(?:/|->|:|\+)\s*{_NUMBER}(?=\s*(?:[,;.)]|tokens?|$))(?!\s*(?:tokens? )?(?:/|per))",
+            rf"\({_NUMBER}\s*,\s*{_NUMBER}\)",
+            rf"\b(?:in(?:put)?|prompt)(?:[ _-]?(?:len(?:gth)?|tokens|size))?\s*[=:]?\s*{_NUMBER}(?:\s*tokens?)?\s*[,;/ ]\s*(?:and )?(?:out(?:put)?|gen(?:eration)?|answer|completion|decode)(?:[ _-]?(?:len(?:gth)?|tokens|size))?\s*[=:]?\s*{_NUMBER}",
             rf"\bisl\s*[=:]?\s*{_NUMBER}\D{{1,12}}osl\s*[=:]?\s*{_NUMBER}",
             rf"\b{_NUMBER}\s*/\s*{_NUMBER}\s*tokens?\b",
             rf"{_NUMBER}\s*tokens?\s*(?:to|->|into)\s*(?:about )?{_NUMBER}\s*tokens?\b",
@@ -204,7 +234,8 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
     )  # fmt: skip
     if pair:
         return int(_number(pair.group(1))), int(_number(pair.group(2)))
-    said = r"(?:chat |short |long |streamed |code |json )*"
+    said = r"(?:chat |short |long |streamed |code |json |plain |typical )*"
+    is_about = r"(?:of|with|=|:|is|are|has|have|having|average|averages|averaging|avg|up to|around|\()?"
     out = _first(
         [
             rf"{_NUMBER}[- ]?(?:output|new|generated|completion)[- ]tokens?",
@@ -214,6 +245,9 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
             rf"{_NUMBER}\s*(?:tokens?\s*)?out\b",
             rf"\b(?:in)?to {_NUMBER}\s*tokens?\b",
             rf"(?:outputs?|completions?|max[- _]tokens)\s*(?:len(?:gth)?|size)?\s*(?:of|=|:|is)?\s*{_NUMBER}(?!\s*(?:[a-z]+ )?(?:per|/|a) )",
+            rf"(?:outputs?|completions?|answers?|replies|responses?|generations?)\s+{is_about}\s*(?:of |about |around |only )?{_NUMBER}(?!\s*(?:[a-z]+ )?(?:per|/|a) |\s*(?:m?s|secs?|seconds?|minutes?|%|req\w*|rps|qps|users?)\b)(?=\s*(?:[,;.]|tokens?|$))",
+            rf"(?:stop\w*|limit\w*|cap\w*|cut\w*|truncat\w*)(?: \w+){{0,3}}? (?:after|at|to) {_NUMBER}\s*tokens?\b",
+            rf"(?:writ\w+|produc\w+|generat\w+|emit\w*|return\w*) (?:about |around |some )?{_NUMBER}\s*tokens?\b(?!\s*(?:/|per|a ))",
         ],
         text,
     )  # fmt: skip
@@ -225,7 +259,10 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
             rf"\b(?:the|an?|each|every) {_NUMBER}[- ](?:long )?(?:prompts?|inputs?|contexts?)\b",
             rf"{_NUMBER}\s*tokens? of (?:context|input|prompt)",
             r"(?:for|with|at|on|using) (\d+(?:\.\d+)?\s?k)[- ](?:long )?(?:prompts?|inputs?|contexts?)\b(?! (?:of|with) \d)",
-            rf"(?:prompts?|inputs?|contexts?|documents?|files?)\s*(?:of|with|=|:|is|are|up to|around|\()?\s*(?:up to |about |around )?{_NUMBER}\s*tokens?",
+            rf"(?:prompts?|inputs?|contexts?|documents?|files?|questions?|messages?)\s*{is_about}\s*(?:up to |about |around |only )?{_NUMBER}\s*tokens?",
+            rf"(?:prompts?|inputs?|contexts?|questions?)\s+{is_about}\s*(?:of |about |around |only )?{_NUMBER}(?=\s*(?:[,;.]|$| and ))(?!\s*(?:m?s|users?)\b)",
+            r"(?:^|[,;(:]\s*)(\d+(?:\.\d+)?\s?k)[- ](?:long |input )?(?:prompts?|inputs?|contexts?)\b(?! (?:of|with) \d)",
+            r"\b(?:with|over|from|using|at) (\d+(?:\.\d+)?\s?k|\d{4,})[- ]?tokens?\b(?! (?:each|out|output|per|a|of (?:output|answers?)|answers?|completions?|replies|responses?|generat\w+)|\s*/)",
             rf"{_NUMBER}[- ](?:token )?(?:long )?context",
             rf"{_NUMBER}\s*tokens?\s*(?:per|for each|in each|for every) (?:document|doc|text|passage|prompt|page|file|chunk|sentence)\b",
             rf"{_NUMBER}\s*tokens? in\b",
@@ -233,13 +270,18 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
             rf"(?:chunk|text|document|passage|page|file)s? (?:size|length)s?\s*(?:of|=|:|is)?\s*{_NUMBER}",
             rf"\bat {_NUMBER}\s*tokens?\b(?!\s*(?:/|per|a ))",
             rf"\b(?!{_NO_PROMPT})[a-z]+s (?:of |with |\()(?:up to )?{_NUMBER}[- ]?tokens?",
-            rf"{_NUMBER}[- ]tokens?[- ](?!{_NO_PROMPT})[a-z]{{3,}}s\b",
+            rf"{_NUMBER}[- ]tokens?[- ](?:(?!{_NO_PROMPT})[a-z]+ )?(?!{_NO_PROMPT})[a-z]{{3,}}s\b",
+            rf"{_NUMBER}[- ]?tokens?[- ](?:unique |own |fresh |different |divergent )?(?:suffix|question|query|tail|continuation)\b",
             rf"(?:prompts?|inputs?|context)\s*(?:len(?:gth)?|size)?\s*(?:of|=|:|is)?\s*{_NUMBER}(?!\s*(?:[a-z]+ )?(?:per|/|a) )(?=\s*(?:[,;.]|tokens?|$))",
         ],
         text,
     )  # fmt: skip
     if prompt and out and prompt.start(1) == out.start(1):  # "chats of 200-token answers" names one length
         prompt = None
+    if out is None:  # a bound on tokens that names nothing else is one on the answer
+        bound = rf"(?:at most|max(?:imum)?(?: of)?|up to|no more than|no longer than) {_NUMBER}\s*(?:new )?tokens?\b(?! (?:in\b|input|prompt|of (?:context|input|prompt)|per|a second))(?!\s*/)"
+        taken = prompt.start(1) if prompt else -1
+        out = next((hit for hit in re.finditer(bound, text, re.I) if hit.start(1) != taken), None)
     return (int(_number(prompt.group(1))) if prompt else None), (int(_number(out.group(1))) if out else None)
 
 
@@ -247,18 +289,33 @@ def _limits(text: str) -> list[tuple[str, float]]:
     """Bounds that are put on a quantity: (quantity, seconds)."""
     timed = [q for q in _quantities() if q["better"] == "lower"]
     behind = [(q["name"], re.compile(rf"\s(?:p\d\d )?({q['pattern']})", re.I)) for q in timed]
-    ahead = [(q["name"], re.compile(rf"({q['pattern']})( of| is|:| =| at)?\s*$", re.I)) for q in timed]
+    ahead = [
+        (
+            q["name"],
+            re.compile(rf"({q['pattern']})( sla| slo| target| limit| budget| goal)?( of| is|:| ?=| at)?\s*$", re.I),
+        )
+        for q in timed
+    ]
     found = []
     for hit in re.finditer(rf"({_LIMIT})?\s*(?<![\d.]){_SECONDS}", text, re.I):
         unit = hit.group(3).lower()
         seconds = float(hit.group(2)) * (60 if unit.startswith("min") else 1e-3 if unit.startswith("m") else 1)
-        named = next((name for name, pattern in behind if pattern.match(text, hit.end())), None)
+        named = next(
+            (n for n, p in behind if (after := p.match(text, hit.end())) and not re.fullmatch(_BARE, after.group(1))),
+            None,
+        )
         if named is not None or (
             named := next((n for n, p in ahead if _names(p, text[: hit.start()])), None)
         ):  # "500 ms TTFT", "40 ms per token"
             found.append((named, seconds))
-        elif hit.group(1) or re.match(
-            r"\s*(max(imum)?|at (the )?(most|latest)|or (less|better|faster)|tops)\b", text[hit.end() :], re.I
+        elif (
+            hit.group(1)
+            or re.match(
+                r"\s*(max(imum)?|at (the )?(most|latest)|or (less|better|faster|under|below)|tops|after|budget|limit|target|ceiling|sla|slo)\b",
+                text[hit.end() :],
+                re.I,
+            )
+            or re.search(rf"(?:{_PERCENTILE})( of| is|:| =| at)?\s*$", text[: hit.start()], re.I)
         ):
             found.append((_bounded(text[: hit.start()], text[hit.end() : hit.end() + 30], timed), seconds))
     speed = r"(\d+(?:\.\d+)?) ?tok(?:en)?s? ?(?:/|per) ?s(?:ec(?:ond)?)? ?(?:/|per|(?:for|to) (?:each|every)(?: one)?(?: of)?(?: \d+)?) ?\w+"
@@ -294,7 +351,9 @@ def _bounded(before: str, after: str, timed: list[dict[str, Any]]) -> str:
 def _objective(text: str, limits: list[tuple[str, float]]) -> tuple[dict[str, Any] | None, list[str]]:
     """The quantity that is optimised: one that a verb asks for, else one without a bound, else the bounded one."""
     notes: list[str] = []
-    without_load = re.sub(rf"(?<!at least )\b(?:at )?{_NUMBER}\s*{_ASKED}{_PER_TIME}", " ", text, flags=re.I)
+    without_load = re.sub(
+        rf"(?<!at least )\b(?:at )?{_NUMBER}\s*(?:[a-z]+ )?{_ASKED}{_PER_TIME}", " ", text, flags=re.I
+    )
     without_load = re.sub(
         rf"{_NUMBER}\s*(?:rps|qps)\b|\b(?:rps|qps)\s*(?:of|=|:)?\s*{_NUMBER}", " ", without_load, flags=re.I
     )
@@ -341,13 +400,18 @@ def _objective(text: str, limits: list[tuple[str, float]]) -> tuple[dict[str, An
 def _name(quantity: dict[str, Any], text: str, notes: list[str]) -> str:
     if not quantity["percentiles"]:
         return str(quantity["name"])
+    other = re.search(r"\bp(\d\d(?:\.\d+)?)\b|\b(\d\d(?:\.\d+)?)th percentile", text, re.I)
     if named := _percentile(text):
         percentile = named
+    elif other:
+        asked = float(other.group(1) or other.group(2))
+        percentile = f"p{next((p for p in _MEASURED if p >= asked), _MEASURED[-1])}"
+        notes.append(f"{other.group(0)} is not measured: {percentile} is the headline, the nearest that is")
     elif slowest := re.search(r"\b(?:slowest|worst) (1|5|10) ?%", text, re.I):
         percentile = f"p{100 - int(slowest.group(1))}"
     elif re.search(r"\b(mean|average|avg)\b", text, re.I):
         percentile = "mean"
-    elif tail := re.search(r"\b(tail|worst|slowest|nobody|no one)\b", text, re.I):
+    elif tail := re.search(_WORST, text, re.I):
         percentile = "p99"
         notes.append(f"'{tail.group(1)}' is read as p99")
     else:
@@ -378,12 +442,13 @@ def _say_back_direction(text: str, quantity: dict[str, Any], notes: list[str]) -
         notes.append(f"'{down.group(0)}' is read as: as high as possible, since throughput is better when it is higher")
 
 
-def _features(text: str) -> tuple[str, ...]:
+def _features(text: str, prompt: int | None) -> tuple[str, ...]:
     table = {
         "chat": r"\bchat\w*|conversation\w*|assistant", "streaming": r"\bstream\w*|live|real-?time",
         "shared-prefix": r"\bprefix|shared (?:long )?(?:system )?prompt|prompt[- ]cach|same (?:system prompt|document)",
-        "long-context": r"\blong[- ]context|long (?:prompts?|documents?|inputs?)|\b(?:32|64|100|128|200|256)k\b",
+        "long-context": r"\blong[- ]contexts?|long (?:prompts?|documents?|inputs?)|\b(?:32|64|100|128|200|256)k\b|needle in a haystack",
         "json": r"\bjson|schema|structured output|constrained", "code-edit": r"\bcode[- ]edit|predicted[- ]output|refactor",
         "bursty": r"\bburst\w*|spik\w+",
     }  # fmt: skip
-    return tuple(name for name, pattern in table.items() if re.search(pattern, text, re.I))
+    long = ("long-context",) if prompt is not None and prompt >= _LONG else ()
+    return tuple(dict.fromkeys((*(name for name, pattern in table.items() if re.search(pattern, text, re.I)), *long)))

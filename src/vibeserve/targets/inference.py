@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vibeserve.base.errors import InputError
+from vibeserve.targets.goal import read_goal
 
 _DATA = Path(__file__).with_name("modality.toml")
 
@@ -160,6 +161,8 @@ def infer(evidence: Evidence, *, modality: str | None = None, api: str | None = 
         if _matches(clue, evidence):
             into = goal_scores if clue["where"] == ["goal"] else scores
             into[clue["for"]] = into.get(clue["for"], 0) + clue["weight"]
+    if read_goal(evidence.goal).shared_prefix_tokens:  # however it is worded
+        goal_scores.setdefault("prefix-caching", 6)
     base, sure = _likeliest_base(scores, goal_scores, known)
     doubts = [a["says"].format(match=hits[0]) for a in _tables()["ambiguity"] if (hits := _matches(a, evidence))]
     name = base

@@ -42,6 +42,19 @@ _IDIOMS = (
     (r"\b(under|below|within|than|over|above|exceeding|at most|of) (?:a|one) second\b", r"\1 1 s"),
     (r"\b(under|below|within|than|over|above|exceeding|at most) (?:a|one) minute\b", r"\1 60 s"),
     (r"\b(?:a couple|a pair) of\b", "2"), (r"\bone and a half seconds?\b", "1.5 s"),
+    (r"(?<![\d/])1/2 (?:a )?second\b", "0.5 s"), (r"(?<![\d/])1/4 (?:of a )?second\b", "0.25 s"),
+    (r"\ba tenth of a second\b", "0.1 s"),
+    (r"\bnine(?:ty)?[- ](?:out of|in|of)[- ](?:every )?(?:ten|a hundred)\b(?: of)?", "90% of"),
+    (r"\b(?:9|90) (?:out of|of|in) (?:every )?(?:10|100)\b", "90% of"), (r"\b(?:19 (?:out of|of|in) (?:every )?20|95 (?:out of|of|in) (?:every )?100)\b", "95% of"),
+    (r"\b99 (?:out of|of|in) (?:every )?100\b", "99% of"), (r"\bninety[- ]nine (?:percent|%)", "99 percent"),
+    (r"\bninety[- ]five (?:percent|%)", "95 percent"), (r"\bninety (?:percent|%)", "90 percent"),
+    (r"\bninety[- ]?fifth\b", "95th"), (r"\bninety[- ]?ninth\b", "99th"), (r"\bninetieth\b", "90th"), (r"\bfiftieth\b", "50th"),
+    (r"\bp[- ](?=(?:50|90|95|99)\b)", "p"), (r"\b(p(?:50|90|95|99))(?=[a-z])", r"\1 "), (r"\b(?:perc(?:entile)?|pct) ?(50|90|95|99)\b", r"p\1"),
+    (r"\b(50|90|95|99)(?:th)?[- ]?%[- ]?(?:ile|tile)\b", r"\1th percentile"),
+    (r"(?<![\w.])(\d+(?:\.\d+)?)(?=(?:rps|qps|rpm|req|requests?|users?|clients?|streams?|tokens?|toks?|concurrent|parallel)\b)", r"\1 "),
+    (r"\b(\d+(?:\.\d+)?) ?rpm\b", r"\1 requests per minute"), (r"\brpm ?(?:of|=|:)? ?(\d+)\b", r"\1 requests per minute"),
+    (r"\b(\d+(?:\.\d+)?) ?r/s\b", r"\1 req/s"),
+    (r"\bpp ?(\d+)[ ,/+]+tg ?(\d+)\b", r"\1 in \2 out"),
 )  # fmt: skip
 
 
@@ -62,7 +75,7 @@ def digits(text: str) -> str:
 # Long words that a goal hangs on: a slip of the pen in one of these would lose the metric.
 _HANGS_ON = (
     "throughput", "latency", "latencies", "goodput", "percentile", "concurrent", "concurrency", "simultaneous", "requests",
-    "milliseconds", "embeddings",
+    "milliseconds", "embeddings", "parallel", "tokens", "seconds",
 )  # fmt: skip
 
 
@@ -74,7 +87,7 @@ def spelled(text: str) -> tuple[str, list[str]]:
 
     def replace(hit: re.Match[str]) -> str:
         word = hit.group(0).lower()
-        near = [] if word in _HANGS_ON else difflib.get_close_matches(word, _HANGS_ON, 1, 0.86)
+        near = [] if word in _HANGS_ON else difflib.get_close_matches(word, _HANGS_ON, 1, 0.84)
         if not near or word in (
             near[0].rstrip("s"),
             near[0] + "s",

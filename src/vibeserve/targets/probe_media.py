@@ -99,6 +99,11 @@ def _vector(generator: random.Random, _: dict[str, Any]) -> tuple[str, bytes]:
     return _json({"data": [{"index": 0, "embedding": [generator.gauss(0, 1) for _ in range(32)]}]})
 
 
+def _scores(generator: random.Random, _: dict[str, Any]) -> tuple[str, bytes]:
+    first = generator.uniform(0.05, 0.95)
+    return _json({"data": [{"index": 0, "label": "A", "probs": [first, 1 - first], "num_classes": 2}]})
+
+
 def _speech(generator: random.Random, body: dict[str, Any]) -> tuple[str, bytes]:
     buffer = io.BytesIO()
     with wave.open(buffer, "wb") as file:
@@ -119,7 +124,7 @@ def _video(generator: random.Random, body: dict[str, Any]) -> tuple[str, bytes]:
 
 ANSWERS: dict[str, Callable[[random.Random, dict[str, Any]], tuple[str, bytes]]] = {
     "/v1/images/generations": _images, "/v1/audio/transcriptions": _transcript, "/v1/chat/completions": _chat,
-    "/v1/embeddings": _vector, "/v1/audio/speech": _speech, "/v1/videos": _video,
+    "/v1/embeddings": _vector, "/v1/audio/speech": _speech, "/v1/videos": _video, "/classify": _scores,
 }  # fmt: skip
 MEDIA_APIS = (
     "openai-images", "openai-transcriptions", "websocket-audio", "openai-chat", "openai-embeddings", "openai-speech",

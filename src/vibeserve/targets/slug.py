@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from functools import cache
+from pathlib import Path
 
-# How people name machines → the short name in slugs, and what vibeserve hardware knows it by.
-_MACHINES = (
-    (r"\b(trn|trainium)[- ]?3|trn3", "trn3"), (r"\b(trn|trainium)[- ]?2|trn2", "trn2"),
-    (r"\b(trn|trainium)[- ]?1|trn1", "trn1"), (r"\btrainium\b", "trn2"), (r"\binf(erentia)?[- ]?2|inf2", "inf2"),
-    (r"\bgb200\b", "gb200"), (r"\bb200\b", "b200"), (r"\bh200\b", "h200"), (r"\bh100\b", "h100"), (r"\bh20\b", "h20"),
-    (r"\ba100\b", "a100"), (r"\ba10g?\b", "a10"), (r"\bl40s?\b", "l40s"), (r"\bl4\b", "l4"), (r"\bt4\b", "t4"),
-    (r"\bv100\b", "v100"), (r"\b(rtx[- ]?)?(3090|4090|5090)\b", "rtx"), (r"\bmi3(00|25|55)x?\b", "mi300"),
-    (r"\b(macbook|mac ?(studio|mini)?|apple|m[1-5]( (pro|max|ultra))?|mlx)\b", "macbook"), (r"\btpu\b", "tpu"),
-    (r"\bcpu\b|\bxeon\b|\bepyc\b|\bzen\b|\bcores?\b|\blaptop\b", "cpu"),
-)  # fmt: skip
-_DROP = {
-    "meta", "hf", "instruct", "chat", "it", "base", "pt", "sft", "dpo", "gguf", "awq", "gptq", "mlx", "exl2", "exl3", "nvfp4", "mxfp4", "dwq", "neuron", "onnx",
-    "openvino", "bnb", "fp8", "fp16", "bf16", "int4", "int8", "4bit", "8bit", "6bit", "3bit", "quantized", "preview", "hq", "model",
-    "community", "thinking", "reasoning", "unsloth", "optimized", "torch", "safetensors", "lora", "adapter",
-}  # fmt: skip
-_SIZE = re.compile(
-    r"^(\d+x)?\d+(\.\d+)?[bm](-?a\d+(\.\d+)?b)?$|^(tiny|small|base|medium|large|xl|mini|nano|micro|turbo|schnell)(\.en)?$",
-    re.I,
-)
+_DATA = Path(__file__).with_name("machines.toml")
+_NUMERIC = re.compile(r"^(\d+x)?\d+(\.\d+)?[bm](-?a\d+(\.\d+)?b)?$", re.I)
+_NAMED = re.compile(r"^(tiny|small|base|medium|large|xl|xxl|mini|nano|micro|turbo|schnell)(\.en)?$", re.I)
+
+
+@cache
+def _machines() -> tuple[tuple[re.Pattern[str], str], ...]:
+    entries = tomllib.loads(_DATA.read_text(encoding="utf-8"))["machine"]
+    return tuple((re.compile(entry["pattern"], re.I), entry["name"]) for entry in entries)
+
+
+@cache
+def _packing() -> frozenset[str]:
+    return frozenset(tomllib.loads(_DATA.read_text(encoding="utf-8"))["packing"].split())
 
 
 def hyphenate(text: str) -> str:
@@ -34,35 +32,45 @@ def machine_of(text: str | None) -> str | None:
     """The short name of the machine that a text names; the text itself in hyphen case where it is no known one."""
     if not text or not text.strip():
         return None
-    for pattern, name in _MACHINES:
-        if found := re.search(pattern, text, re.I):
-            return f"rtx{found.group(2)}" if name == "rtx" else name
-    return hyphenate(text) or None
+    return _named_in(text) or hyphenate(text) or None
 
 
 def machine_in_goal(goal: str) -> str | None:
-    """A machine that the goal names in passing; None where it names none."""
-    for pattern, name in _MACHINES:
-        if name not in ("cpu",) and (found := re.search(pattern, goal, re.I)):
-            return f"rtx{found.group(2)}" if name == "rtx" else name
-    return "cpu" if re.search(r"\bcpus?\b", goal, re.I) else None
+    """A machine that the goal names in passing; None where it names none. Cores alone may count anything."""
+    named = _named_in(goal)
+    return named if named != "cpu" or re.search(r"\bcpus?\b", goal, re.I) else None
+
+
+def _named_in(text: str) -> str | None:
+    one_by_one = re.sub(r"(?<=\d)\s*[x×]\s*(?=[a-z])", " ", text, flags=re.I)  # "8xA100"
+    for pattern, name in _machines():
+        if found := pattern.search(one_by_one):
+            return name.format(*(group.lower() for group in found.groups() if group))
+    return None
 
 
 def family_and_size(model: str) -> str:
-    """`qwen3-8b` out of `Qwen/Qwen3-8B-Instruct-AWQ`: the name up to its size, packaging words left out."""
+    """`qwen3-8b` out of `Qwen/Qwen3-8B-Instruct-AWQ`: the name up to its size, packaging words left out.
+
+    The size is the number of parameters where the name has one (`mistral-small-24b`), else a word (`whisper-base`).
+    """
     name = model.rstrip("/").split("/")[-1].removesuffix(".gguf")
     parts = [part for part in re.split(r"[-_\s]+", name) if part]
-    sized = any(_SIZE.match(part) for part in parts)
+    size = _NUMERIC if any(_NUMERIC.match(part) for part in parts) else _NAMED
+    sized = any(size.match(part) for part in parts)
     kept: list[str] = []
     for part in parts:
         lower = part.lower()
         is_version = sized and re.fullmatch(r"v\d+(\.\d+)*|\d{4,}", lower)
-        if lower in _DROP and not (lower == "base" and not any(_SIZE.match(p) for p in parts if p.lower() != "base")):
+        only_size = (
+            lower == "base" and size is _NAMED and not any(_NAMED.match(p) for p in parts if p.lower() != "base")
+        )
+        if lower in _packing() and not only_size:
             continue
-        if is_version or (re.fullmatch(r"q\d(_\w+)?|iq\d\w*|w\d+a\d+|k|m|s|\d+k", lower) and kept):
+        if is_version or (re.fullmatch(r"q\d(_\w+)?|iq\d\w*|w\d+a\d+|k|m|s|\d+k|\d+(\.\d+)?bpw", lower) and kept):
             continue
         kept.append(lower)
-        if _SIZE.match(part):
+        if size.match(part):
             break
     return hyphenate("-".join(kept)) or "model"
 

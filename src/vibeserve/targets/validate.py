@@ -28,7 +28,7 @@ from vibeserve.targets.bundle_toml import BundleToml, read_toml
 from vibeserve.targets.meta import read_meta
 from vibeserve.targets.objective import lines_to_add, metric_from_objective, missing_contents, stated_direction
 from vibeserve.targets.probe import constant, echo, probe_server, write_tokenizer
-from vibeserve.targets.probe_media import MEDIA_APIS, media_server, write_clips
+from vibeserve.targets.probe_media import ANSWERS, MEDIA_APIS, media_server, write_clips
 from vibeserve.targets.probe_realtime import realtime_server
 from vibeserve.targets.strength import cases, rewritten, source_of, weaker
 from vibeserve.targets.types import Metric
@@ -309,7 +309,11 @@ def _trial(subject: _Subject, name: str, *, varied: bool) -> Iterator[list[str]]
     api = subject.toml.serving.api
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         if generic:
-            known = (*MEDIA_APIS, "openai-realtime")
+            # What `http` is says the contract: tried where the sample server knows its path.
+            contract = (subject.path / name).with_name("contract.py").read_text(encoding="utf-8", errors="replace")
+            endpoint = re.search(r'(?m)^ENDPOINT = "([^"]+)"', contract)
+            by_path = ("http",) if endpoint is not None and endpoint[1] in ANSWERS else ()
+            known = (*MEDIA_APIS, "openai-realtime", *by_path)
             if api not in known or importlib.util.find_spec("aiohttp") is None:
                 raise _NotRunError(f"there is no sample server for {api}" if api not in known else "needs aiohttp")
             serve = realtime_server if api == "openai-realtime" else media_server

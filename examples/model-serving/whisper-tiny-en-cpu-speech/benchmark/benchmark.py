@@ -157,12 +157,14 @@ def figures(calls: list[Call], start: float, end: float, args: argparse.Namespac
     for name, of in {"latency_s": lambda c: c.reply.done - c.scheduled, **contract.TIMES}.items():
         values = [value for c in good if (value := of(c)) is not None]
         block: dict[str, Any] = {"n": len(values), "failed": len(bad) + len(good) - len(values)}
-        for label, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+        for label, share in (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99)):
             block[label] = percentile(values, block["failed"], share)
+        # A request that has no such time is slower than any other: with one among them there is no mean.
+        block["mean"] = sum(values) / len(values) if values and not block["failed"] else None
+        for label in ("p50", "p90", "p95", "p99", "mean"):
             result[f"{label}_{name}"] = block[label]
             if block[label] is None:
                 result[f"{label}_{name}_reason"] = f"{block['failed']} of {len(done)} requests have no such time"
-        block["mean"] = sum(values) / len(values) if values else None
         result[name] = block
     result["plausibility"] = plausibility(good)
     result["per_request"] = [
