@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 from typing import Any
 
 import pytest
+from tests.agents.test_policy import CHAT, state
 
-from vibeserve.agents import confine
+from vibeserve.agents import Fact, confine
+from vibeserve.agents.coding import _gap
 from vibeserve.base.errors import InputError, MissingError
 from vibeserve.search.request import Request
 from vibeserve.search.scripted import Behaviour
@@ -109,6 +112,42 @@ def test_what_was_proposed_and_never_came_to_its_round_is_parked(agent_run: Any)
         assert view.hypotheses()[2].mechanism == "the search ended first"
 
 
+def test_each_role_is_shown_the_evidence_the_gap_and_the_floor(agent_run: Any) -> None:
+    servers = {"c0": Behaviour(25, facts={"limit.value": 500.0}), "c1": Behaviour(250)}
+    run = agent_run("claude", {"rounds": "1"}, servers=servers)
+    run.run()
+    for name in ("design-1", "implement-1", "review-1"):
+        prompt = (run.directory / "agents" / "r1" / name / "prompt.md").read_text()
+        assert "- limit.value: 500 " in prompt
+        assert "The best candidate reaches 5.0% of the limit of this machine (500" in prompt
+        floor = prompt.split("# The floor of this hardware\n")[1].split("\n\n")[0].splitlines()
+        assert [line.split(".")[0] for line in floor] == [
+            "- continuous batching: missing",
+            "- fused attention: missing",
+            "- static decode shapes: missing",
+            "- packed weights: missing",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "direction", "said"),
+    [
+        (200.0, 50.0, "higher", "25.0%"),
+        (1.0, 4.0, "lower", "25.0%"),
+        (None, 50.0, "higher", ""),
+        (0.0, 1.0, "higher", ""),
+    ],
+)
+def test_the_gap_to_the_limit(limit: float | None, value: float, direction: str, said: str) -> None:
+    evidence = {} if limit is None else {"limit.value": Fact(limit, "u", "hand-counted")}
+    found = _gap(state(incumbent_value=value, goal=dataclasses.replace(CHAT, direction=direction), evidence={}))
+    assert found == ""
+    known = dataclasses.replace(state(incumbent_value=value), evidence=evidence)
+    found = _gap(dataclasses.replace(known, goal=dataclasses.replace(CHAT, direction=direction)))
+    assert (said in found) if said else found == ""
+    assert _gap(dataclasses.replace(known, incumbent_value=None)) == ""
+
+
 def test_no_more_hypotheses_than_rounds_are_asked_for(agent_run: Any) -> None:
     run = agent_run("claude", {"rounds": "3"}, parallel=3, rounds=2)
     assert verdicts(run.run()) == ["kept", "kept", "kept"]
@@ -171,6 +210,12 @@ def test_budgets_must_be_above_nothing(wrong: dict[str, Any]) -> None:
         Request(bundle="b", agent="claude", **wrong)
     with pytest.raises(InputError, match="neither tokens nor money"):
         Request(bundle="b", tokens=5)
+
+
+def test_what_buys_one_proposal_is_said_to_be_no_search() -> None:
+    for amounts in ({"rounds": 1}, {"tokens": 5000}, {"cost_usd": 0.1}):
+        assert "that is no search" in Request(bundle="b", agent="claude", **amounts).warning()
+    assert Request(bundle="b", agent="claude", rounds=2, tokens=10_000_000, cost_usd=50.0).warning() == ""
 
 
 def test_the_playbook_needs_no_sandbox_and_a_cli_does(agent_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -371,6 +371,63 @@ class SlowsAsItWarms(Honest):
             yield token
 
 
+class LoopsDraftedAndVerified(Honest):
+    """What has been said twice in a row is drafted again; as much of it as the model agrees with comes at once."""
+
+    def tokens(self, ask: Ask) -> Tokens:
+        said: list[int] = []
+        drafted = False
+        for number, text in MODEL.tokens(ask.prompt, ask.count):
+            if not drafted:
+                time.sleep(self.step_s)
+            said.append(number)
+            yield number, text
+            drafted = any(len(said) > 2 * n and said[-n:] == said[-2 * n : -n] for n in range(1, 7))
+
+
+class HoldsTwoTokens(Honest):
+    """Text goes through a filter that looks two tokens ahead: each comes when the two after it are known."""
+
+    def pieces(self, ask: Ask) -> Any:
+        held: list[tuple[Piece, str | None]] = []
+        for one in super().pieces(ask):
+            held.append(one)
+            if len(held) > 2:
+                yield held.pop(0)
+        yield from held
+
+
+class WakesUp(Honest):
+    """After a moment without work the machine sleeps, and takes its time to get up."""
+
+    def tokens(self, ask: Ask) -> Tokens:
+        if ask.gap_s > 0.002 and ask.running == 1:
+            time.sleep(0.015)
+        return super().tokens(ask)
+
+
+class StepsWaitForCompany(Honest):
+    """A batch that is not full waits a little at each step: with others there it goes faster than alone."""
+
+    def tokens(self, ask: Ask) -> Tokens:
+        for token in MODEL.tokens(ask.prompt, ask.count):
+            time.sleep(self.step_s if self.running > 3 else 4 * self.step_s)
+            yield token
+
+
+class LongPrefill(Honest):
+    """Its first token takes as long as all others together; company waits for it."""
+
+    def tokens(self, ask: Ask) -> Tokens:
+        time.sleep(0.03)
+        return super().tokens(ask)
+
+
+#: Written together with `insider.py`, before the probes had seen them.
+LATEST: dict[str, type[Honest]] = {
+    kind.__name__: kind for kind in (LoopsDraftedAndVerified, HoldsTwoTokens, WakesUp, StepsWaitForCompany, LongPrefill)
+}
+HONEST |= LATEST
 #: Written together with `zealous.py`, before the probes had seen them.
 LATE: dict[str, type[Honest]] = {
     kind.__name__: kind

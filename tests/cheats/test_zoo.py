@@ -13,6 +13,7 @@ from .candidates import TRICKS
 from .further import FURTHER
 from .harness import Reference, found_by_gates, found_by_probes, living, probed
 from .honest import HONEST
+from .insider import INSIDER
 from .server import Honest, serving
 from .zealous import ZEALOUS
 from .zoo import CHEATS
@@ -30,6 +31,11 @@ QUICK |= {
     "QuickWhereNoIdsAreAsked",
     "PenaltiesIgnored",
     "CoalescesWhatIsInFlight",
+    "LoopsNotComputed",
+    "ComputesAllThenPaces",
+    "PacesInCompany",
+    "LoopsDraftedAndVerified",
+    "HoldsTwoTokens",
 }
 QUICK |= {"plain", "PrefixCache", "LearnsFromItsAnswers", "BoldSpeculation", "knows-openai-alone"}
 #: Put through the shipped checker and benchmark too in every run.
@@ -60,7 +66,7 @@ MEASURED = {"FastInItsFirstLife"}
 #: Earn where a benchmark asks otherwise than the shipped one, which has no words for it.
 OTHER_BENCHMARK = {"QuickWhereNoIdsAreAsked", "PenaltiesIgnored"}
 
-EVERY = CHEATS | FURTHER | ADVERSARY | ZEALOUS
+EVERY = CHEATS | FURTHER | ADVERSARY | ZEALOUS | INSIDER
 ALL_CHEATS = {name: kind for name, kind in EVERY.items() if name not in HARMLESS}
 GATED = {name: kind for name, kind in ALL_CHEATS.items() if name not in OTHER_BENCHMARK}
 LIARS = {name: kind for name, kind in ALL_CHEATS.items() if name not in MEASURED}

@@ -10,11 +10,22 @@ from tests.judge.test_probes import bundle
 
 from vibeserve import judge
 from vibeserve.judge import ProbeResult, probe
-from vibeserve.judge.client import CHAT, COMPLETIONS, Client
+from vibeserve.judge.client import CHAT, COMPLETIONS, Answer, Client
 from vibeserve.judge.traffic import Traffic
 
 URL, ORACLE = "http://127.0.0.1:9", "http://127.0.0.1:8"
 SEEN = ProbeResult("processes", True, "one")
+PACE, LOOPS = ProbeResult("pace", True, "even"), ProbeResult("loops", True, "left")
+NO_LOOPS = ProbeResult("loops", None, "not run: there is no reference to ask")
+
+
+class Asked:
+    """A session with one prompt."""
+
+    all = (Answer("used", 1),)
+
+    def __repr__(self) -> str:
+        return "the session"
 
 
 class Module:
@@ -30,20 +41,36 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Everything that the session was begun with."""
     found: dict[str, Any] = {"closed": []}
 
-    def ask(client: Client, seed: int, **rest: Any) -> str:
+    def ask(client: Client, seed: int, **rest: Any) -> Asked:
         found.update(rest, client=client, seed=seed)
         if found.get("fails"):
             raise RuntimeError("no session")
-        return "the session"
+        if rest["restart"] is not None:
+            found["life"] = rest["restart"]()
+        return Asked()
+
+    def paced(client: Client, prompts: Any, length: int) -> str:
+        found.update(paced=(client.url, [next(prompts) for _ in range(3)], length))
+        return "pairs"
+
+    def looped(client: Client, oracle: Client, prompts: Any, length: int) -> str:
+        found.update(looped=(client.url, oracle.url, next(prompts), length))
+        return "answers"
 
     def learn(*arguments: Any) -> Traffic:
         found["learned"] = arguments
-        return Traffic(width=7, fields={"top_p": 0.5})
+        return Traffic(width=7, fields={"top_p": 0.5}, prompts=("one", "used", "two"))
 
     monkeypatch.setattr(judge, "ask", ask)
     monkeypatch.setattr(judge, "learn", learn)
     monkeypatch.setattr(judge, "ALL", (Module, Module))
     monkeypatch.setattr(judge.audit, "look", lambda bundle, url: SEEN if url == URL else None)
+    monkeypatch.setattr(judge.pace, "asked", paced)
+    monkeypatch.setattr(judge.pace, "judged", lambda pairs, session: PACE if pairs == "pairs" else None)
+    monkeypatch.setattr(judge.loops, "asked", looped)
+    monkeypatch.setattr(
+        judge.loops, "judged", lambda pairs, exact: LOOPS if (pairs, exact) == ("answers", True) else None
+    )
     monkeypatch.setattr(Client, "close", lambda self: found["closed"].append(self.url))
     return found
 
@@ -51,7 +78,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_what_is_handed_on(asked: dict[str, Any]) -> None:
     target = bundle(api="openai-completions", min_top1=0.7)
     results = probe(target, URL, seed=3, oracle_url=ORACLE, model_dir=Path("/m"))
-    assert results == [ProbeResult("shown", True, "'the session'")] * 2 + [SEEN]
+    assert results == [ProbeResult("shown", True, "the session")] * 2 + [PACE, LOOPS, SEEN]
     assert asked["learned"] == (target, COMPLETIONS, 3, Path("/m"))
     client, oracle = asked["client"], asked["oracle"]
     assert (client.url, client.endpoint, client.timeout_s, client.traffic.width) == (URL, COMPLETIONS, 300.0, 7)
@@ -59,7 +86,28 @@ def test_what_is_handed_on(asked: dict[str, Any]) -> None:
     assert oracle.traffic == Traffic(fields={"top_p": 0.5})  # what shapes an answer is asked of both
     assert (asked["seed"], asked["prompt_tokens"], asked["output_tokens"]) == (3, 64, 48)
     assert (asked["exact"], asked["min_top1"], asked["restart"]) == (True, 0.7, None)
-    assert sorted(asked["closed"]) == [ORACLE, URL]
+    assert sorted(set(asked["closed"])) == [ORACLE, URL]
+    # Afterwards with prompts that nobody has asked: the benchmark's last ones, then the judge's own.
+    assert asked["paced"] == (URL, ["two", "one", asked["paced"][1][2]], 48)
+    assert "used" not in asked["paced"][1][2]
+    assert asked["looped"][:2] == (URL, ORACLE)
+    assert asked["looped"][3] == 48
+
+
+def test_prompts_never_run_out_and_are_all_others() -> None:
+    prompts = judge._others(Traffic(), Asked(), 3, 20)  # type: ignore[arg-type]
+    found = [next(prompts) for _ in range(3 * judge.loops.MOST)]
+    assert len(set(found)) == len(found)
+
+
+def test_after_a_restart_the_new_life_is_asked(asked: dict[str, Any]) -> None:
+    again = "http://127.0.0.1:7"
+    results = probe(bundle(), URL, seed=3, oracle_url=ORACLE, restart=lambda: again, traffic=Traffic(output_tokens=9))
+    assert asked["life"] == again
+    assert (asked["paced"][0], asked["paced"][2]) == (again, 9)
+    assert (asked["looped"][0], asked["looped"][3]) == (again, 9)
+    assert results[-3:] == [PACE, LOOPS, SEEN]
+    assert {ORACLE, URL, again} == set(asked["closed"])
 
 
 def test_what_is_given_stands(asked: dict[str, Any]) -> None:
@@ -70,14 +118,18 @@ def test_what_is_given_stands(asked: dict[str, Any]) -> None:
         "restart": lambda: URL,
         "traffic": Traffic(width=2),
     }
-    probe(bundle(), URL, seed=3, **given)  # type: ignore[arg-type]
+    results = probe(bundle(), URL, seed=3, **given)  # type: ignore[arg-type]
+    assert results[-2:] == [NO_LOOPS, SEEN]
+    assert "looped" not in asked
     assert "learned" not in asked
-    assert {name: asked[name] for name in ("prompt_tokens", "output_tokens", "restart")} == {
-        name: given[name] for name in ("prompt_tokens", "output_tokens", "restart")
+    assert {name: asked[name] for name in ("prompt_tokens", "output_tokens")} == {
+        name: given[name] for name in ("prompt_tokens", "output_tokens")
     }
+    assert asked["life"] == URL
+    assert asked["paced"][2] == 6
     assert (asked["client"].endpoint, asked["client"].timeout_s, asked["client"].traffic.width) == (CHAT, 7.0, 2)
     assert asked["oracle"] is None
-    assert asked["closed"] == [URL]
+    assert set(asked["closed"]) == {URL}
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,6 @@ def test_without_a_budget_windows_are_whole() -> None:
     assert warning(make_plan(None, None)) == ""
 
 
-@pytest.mark.parametrize(("budget_s", "said"), [(20.0, True), (480.0, False), (3600.0, False)])
-def test_a_budget_that_buys_nothing_is_told(budget_s: float, said: bool) -> None:
+@pytest.mark.parametrize(("budget_s", "said"), [(20.0, True), (360.0, True), (480.0, False), (3600.0, False)])
+def test_a_budget_that_buys_no_second_proposal_is_told(budget_s: float, said: bool) -> None:
     assert bool(warning(make_plan(budget_s, None))) is said

@@ -76,8 +76,8 @@ class CodingAgent:
         )
         prompt = render(
             "designer", Design, goal=state.goal, state=state, parents=parents, barren=barren(state), warn=WARN_ROUNDS,
-            evidence=sorted(state.evidence.items()), floor=self.floor(state), parallel=limit, notes=self._notes(),
-            memory=remembered(self.desk.memory(), state.history),
+            parallel=limit, notes=self._notes(), memory=remembered(self.desk.memory(), state.history),
+            **self._evidence(state),
         )  # fmt: skip
         task = self._task("design", "designer", prompt, Design, self._shown(state), writes=False, number=state.round)
         try:
@@ -136,10 +136,15 @@ class CodingAgent:
             before, feedback = work, f"{review['reason']}\n{review['feedback']}"
         raise AgentError(f"the reviewer rejects it: {feedback.strip()}"[:1000])
 
+    def _evidence(self, state: SearchState) -> dict[str, Any]:
+        """What every role is shown: numbers with their provenance, the gap to the limit, the floor of the hardware."""
+        return {"evidence": sorted(state.evidence.items()), "gap": _gap(state), "floor": self.floor(state)}
+
     def _implement(self, proposal: Proposal, work: Path, number: int, again: str, feedback: str) -> dict[str, Any]:
+        state = self.desk.state(number)
         prompt = render(
-            "implementer", Work, proposal=proposal, task=proposal.task, goal=self.desk.state(number).goal,
-            feedback=feedback, notes=self._notes(), readable=[str(path) for path in self._readable()],
+            "implementer", Work, proposal=proposal, task=proposal.task, goal=state.goal, feedback=feedback,
+            notes=self._notes(), readable=[str(path) for path in self._readable()], **self._evidence(state),
         )  # fmt: skip
         task = self._task(f"implement{again}", "implementer", prompt, Work, work, writes=True, number=number)
         return ask(self.driver, self.desk, task, number)
@@ -147,9 +152,9 @@ class CodingAgent:
     def _review(
         self, proposal: Proposal, work: Path, number: int, again: str, answer: Mapping[str, Any], change: str
     ) -> dict[str, Any]:
-        prompt = render(
-            "reviewer", Review, proposal=proposal, work=answer, diff=change, goal=self.desk.state(number).goal
-        )
+        state = self.desk.state(number)
+        shown = self._evidence(state)
+        prompt = render("reviewer", Review, proposal=proposal, work=answer, diff=change, goal=state.goal, **shown)
         task = self._task(f"review{again}", "reviewer", prompt, Review, work, writes=False, number=number)
         return ask(self.driver, self.desk, task, number)
 
@@ -187,6 +192,15 @@ class CodingAgent:
 
 def _package(name: str) -> Path:
     return Path(str(files("vibeserve").joinpath(name))).resolve()
+
+
+def _gap(state: SearchState) -> str:
+    """How far the best candidate is from what the machine allows; empty where either is not known."""
+    limit, value = state.evidence.get("limit.value"), state.incumbent_value
+    if limit is None or not value or limit.value <= 0:
+        return ""
+    share = value / limit.value if state.goal.direction == "higher" else limit.value / value
+    return f"The best candidate reaches {share:.1%} of the limit of this machine ({limit.value:.5g} {limit.unit}, {limit.provenance})."
 
 
 def _parents(state: SearchState) -> list[str]:

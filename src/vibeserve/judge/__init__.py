@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from vibeserve.judge import audit
+from vibeserve.base.randomness import derive_seed
+from vibeserve.judge import audit, loops, pace
 from vibeserve.judge.client import ENDPOINTS, Client
 from vibeserve.judge.integrity import Integrity
 from vibeserve.judge.probes import ALL
+from vibeserve.judge.prompts import draw
 from vibeserve.judge.result import ProbeResult
-from vibeserve.judge.session import ask
-from vibeserve.judge.traffic import Traffic, learn
+from vibeserve.judge.session import Session, ask
+from vibeserve.judge.traffic import Prompt, Traffic, learn
 from vibeserve.targets.types import Bundle
 
 __all__ = ["Integrity", "ProbeResult", "probe"]
@@ -45,6 +47,12 @@ def probe(
     same = Traffic(fields=client.traffic.fields)
     oracle = Client(oracle_url, endpoint, timeout_s, traffic=same) if oracle_url else None
     exact = tuple(bundle.dtypes) == ("float32",) and bundle.near_tie_margin == 0.0
+    urls = [url]
+
+    def restarted() -> str:
+        urls.append(restart() if restart is not None else url)
+        return urls[-1]
+
     try:
         seen = audit.look(bundle, url)
         session = ask(
@@ -55,10 +63,30 @@ def probe(
             oracle=oracle,
             exact=exact,
             min_top1=bundle.min_top1,
-            restart=restart,
+            restart=None if restart is None else restarted,
         )
+        # In the life that there is now.
+        client.close()
+        client.url = urls[-1]
+        length = client.traffic.output_tokens or output_tokens
+        prompts = _others(client.traffic, session, seed, prompt_tokens)
+        later = [pace.judged(pace.asked(client, prompts, length), session)]
+        if oracle is None:
+            later.append(ProbeResult(loops.NAME, None, "not run: there is no reference to ask"))
+        else:
+            later.append(loops.judged(loops.asked(client, oracle, prompts, length), exact))
     finally:
         client.close()
         if oracle is not None:
             oracle.close()
-    return [*(module.look(session) for module in ALL), seen]
+    return [*(module.look(session) for module in ALL), *later, seen]
+
+
+def _others(traffic: Traffic, session: Session, seed: int, tokens: int) -> Iterator[Prompt]:
+    """Prompts that the session has not asked: the benchmark's from the end, and then the judge's own without end."""
+    used = {answer.prompt for answer in session.all}
+    yield from (prompt for prompt in reversed(traffic.prompts) if prompt not in used)
+    more = 0
+    while True:
+        more += 1
+        yield from draw(derive_seed(seed, f"others {more}"), loops.MOST, tokens)

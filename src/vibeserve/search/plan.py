@@ -74,7 +74,7 @@ def warning(plan: Plan) -> str:
     """What to tell a user whose budget is hardly a search; empty where it is one."""
     if plan.budget_s is None:
         return ""
-    least = BASELINE_S + plan.round_cost_s + plan.final_cost_s
+    least = BASELINE_S + 2 * plan.round_cost_s + plan.final_cost_s
     if plan.budget_s >= least:
         return ""
-    return f"a budget of {plan.budget_s:.0f} s may not buy one whole round and its final comparison (about {least:.0f} s): that is no search"
+    return f"a budget of {plan.budget_s:.0f} s may not buy two rounds and the final comparison (about {least:.0f} s): that is no search"

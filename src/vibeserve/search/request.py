@@ -62,7 +62,9 @@ class Request:
             raise InputError("the playbook uses neither tokens nor money", hint="give its budget in time")
 
     def warning(self) -> str:
-        """What to tell a user whose tokens or money hardly buy one proposal; empty where they do."""
+        """What to tell a user whose rounds, tokens or money hardly buy more than one proposal; empty where they do."""
+        if self.rounds == 1:
+            return "--rounds 1 is one proposal: that is no search"
         if self.tokens is not None and self.tokens < 2 * ROUND_TOKENS:
             return (
                 f"{self.tokens} tokens may not buy two rounds of an agent (about {2 * ROUND_TOKENS}): that is no search"
