@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +17,13 @@ from tests.agents.test_policy import BATCHED, CHAT, MACHINE
 from vibeserve.agents import Fact, Goal, Proposal, SearchState, Stop, Tried
 from vibeserve.agents.playbook import Playbook
 from vibeserve.agents.playbook.builder import engine_toml
+from vibeserve.agents.playbook.policy import expectation
+from vibeserve.agents.playbook.technique import Technique, techniques
+from vibeserve.targets import read_bundle
 
 COMPILED = BATCHED | {"feature.compiled_kernels": 1.0, "share.other": 0.05}
 MOST_ROUNDS = 6
+EXAMPLES = Path(__file__).parents[2] / "examples" / "model-serving"
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ CASES = {
     ),
     "shared prefixes": Case(
         goal(slug="prefix-caching", api="openai-completions"),
-        workload(1088, 64, concurrency=8, shared_prefix_tokens=1024),
+        workload(64, 64, concurrency=8, shared_prefix_tokens=1024),
         FLOOR | {"prefix-cache"},
         frozenset({"continuous-batching", "compiled-kernels", "prefix-cache"}),
         {"predicted-outputs": "carry no prediction", "ngram-speculation": "rows already",
@@ -68,7 +73,7 @@ CASES = {
     ),
     "latency targets": Case(
         goal(slug="chat-slo", metric="goodput", unit="requests/s"),
-        workload(64, 64, rate=8.0, slo_ttft_s=1.5, slo_tpot_s=0.08),
+        workload(64, 48, rate=8.0, slo_ttft_s=1.5, slo_tpot_s=0.08),
         FLOOR | {"latency-targets"},
         frozenset({"continuous-batching", "compiled-kernels", "latency-targets"}),
         {"predicted-outputs": "carry no prediction", "paced-prefill": "no workload.long_prompt_tokens"},
@@ -136,6 +141,31 @@ def test_what_pays_is_found_within_six_rounds(name: str) -> None:
         assert "{" not in proposal.hypothesis
 
 
+FLAGS = {"--prompt-len": "prompt_tokens", "--max-tokens": "output_tokens", "--shared-prefix": "shared_prefix_tokens"}
+
+
+@pytest.mark.parametrize(
+    ("name", "bundle"),
+    [("shared prefixes", "prefix-caching"), ("latency targets", "chat-slo"), ("long context", "long-context")],
+)
+def test_the_workload_is_what_the_bundles_benchmark_tells(name: str, bundle: str) -> None:
+    told = list(read_bundle(EXAMPLES / f"smollm2-135m-cpu-{bundle}").benchmark_args)
+    given = {flag: float(told[told.index(flag) + 1]) for flag in FLAGS if flag in told}
+    assert len(given) >= 2
+    for flag, value in given.items():
+        assert CASES[name].workload[f"workload.{FLAGS[flag]}"] == value, flag
+
+
+@pytest.mark.parametrize("technique", techniques(), ids=lambda technique: technique.name)
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_expected_has_a_value(name: str, technique: Technique) -> None:
+    told = MACHINE | COMPILED | CASES[name].workload
+    evidence = {name: Fact(value, "", "measured") for name, value in told.items()}
+    value, _, source = expectation(technique, evidence)
+    assert "has no value here" not in source
+    assert value > 0
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_what_does_not_apply_is_closed_with_its_reason(name: str) -> None:
     case = CASES[name]
@@ -192,6 +222,21 @@ def test_a_family_that_the_engine_lacks_has_knobs_of_its_own() -> None:
     )
     state, _, proposals = search(other, 20)
     assert {"transformers-batching", "transformers-bfloat16"} <= set(state.in_place)
+    assert all(one.techniques != ("transformers-prefix-cache",) for one in proposals), "no prefix is shared"
     shapes = [one.settings for one in proposals if one.techniques == ("transformers-shape",)]
     assert shapes
     assert all(one["transformers.batching"] in ("continuous", "static") for one in shapes)
+
+
+def test_a_family_that_the_engine_lacks_shares_prefixes_too() -> None:
+    other = dataclasses.replace(
+        CASES["shared prefixes"],
+        goal=goal(architecture="OlmoHybridForCausalLM"),
+        pays=frozenset({"transformers-batching", "transformers-prefix-cache"}),
+    )
+    state, _, proposals = search(other, MOST_ROUNDS)
+    assert {"transformers-batching", "transformers-prefix-cache"} <= set(state.in_place)
+    tried = next(one for one in proposals if "transformers-prefix-cache" in one.techniques)
+    assert tried.expected_ratio == pytest.approx(1 + 1024 / 128)
+    assert "64 tokens of their own after 1024 that all share" in tried.hypothesis
+    assert "[transformers]\nprefix_cache = true" in engine_toml(tried.settings)

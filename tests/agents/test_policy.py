@@ -146,7 +146,7 @@ def test_a_bundle_that_allows_bfloat16_gets_it_proposed() -> None:
 
 
 def test_a_shared_prefix_is_worth_a_cache() -> None:
-    evidence = BATCHED | {"workload.shared_prefix_tokens": 1024.0, "workload.prompt_tokens": 1046.0}
+    evidence = BATCHED | {"workload.shared_prefix_tokens": 1024.0, "workload.prompt_tokens": 22.0}
     both = ("continuous-batching", "compiled-kernels")
     proposal = propose(in_place=both, incumbent="c2", evidence=evidence, round=3)
     assert proposal.techniques == ("prefix-cache",)

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from vibeserve.engine.errors import RequestError, SettingsError, UnsupportedModelError
+from vibeserve.engine.prompt_cache import WORTH_TOKENS, PromptCache, bytes_of
 from vibeserve.engine.settings import Settings, settings_from
 from vibeserve.engine.transformers_core import TransformersCore, TransformersSettings, transformers_settings_from
 from vibeserve.engine.types import Output, Request, SamplingParams
@@ -57,9 +58,9 @@ def hybrid(tmp_path_factory, tiny_model) -> Path:
     return make("olmo_hybrid", tmp_path_factory.mktemp("families") / "olmo_hybrid", tiny_model)
 
 
-def core_of(folder: Path, batching: str, **settings) -> TransformersCore:
+def core_of(folder: Path, batching: str, prefix_cache: bool = False, **settings) -> TransformersCore:
     chosen = Settings(**({"threads": 1, "max_batch": 3} | settings))
-    return TransformersCore(folder, chosen, TransformersSettings(batching))
+    return TransformersCore(folder, chosen, TransformersSettings(batching, prefix_cache))
 
 
 def drive(core: TransformersCore, requests: list[Request], *, stagger: int = 0) -> dict[str, list[Output]]:
@@ -114,6 +115,83 @@ def test_greedy_answers_are_those_of_generate(family, expected, batching, stagge
         assert stats.batch_rows / stats.steps > 1.2
     else:
         assert stats.batch_rows == stats.steps
+
+
+BEGINNING = [(7 * at) % 400 + 3 for at in range(70)]
+TAILS = [[5, 9, 17], [200, 3, 3, 41, 90], [300], [7, 7, 90, 12], [11, 12], [5, 9, 18, 4]]
+
+
+@pytest.mark.parametrize("batching", ["off", "continuous", "static"])
+def test_a_shared_beginning_is_computed_once_and_answers_are_those_of_generate(family, batching):
+    core = core_of(family, batching, prefix_cache=True)
+    assert core.stats().features["prefix_cache"]
+    prompts = [BEGINNING + tail for tail in TAILS]
+    params = SamplingParams(temperature=0.0, max_tokens=16)
+    found = drive(core, [Request(f"r{at}", tuple(prompt), params) for at, prompt in enumerate(prompts)], stagger=3)
+    for at, prompt in enumerate(prompts):
+        assert ids(found[f"r{at}"]) == generated(family, prompt, 16), at
+    cached = [found[f"r{at}"][0].cached_tokens for at in range(len(prompts))]
+    assert cached[:2] == [0, 0], "the first is new, the second shows where the first two part"
+    assert all(len(BEGINNING) <= known < len(prompt) for known, prompt in zip(cached[2:], prompts[2:], strict=True))
+    stats = core.stats()
+    assert stats.prefix_hit_tokens == sum(cached)
+    assert stats.prefill_tokens + stats.prefix_hit_tokens == stats.prompt_tokens == sum(map(len, prompts))
+    again = drive(core, [Request("again", tuple(prompts[1]), params), greedy(0)])
+    assert ids(again["again"]) == ids(found["r1"])
+    assert ids(again["r0"]) == generated(family, PROMPTS[0], 24), "one that shares nothing"
+    assert again["r0"][0].cached_tokens == 0
+
+
+def test_a_family_that_starts_anew_behind_a_cache_shares_nothing_and_says_why(hybrid, monkeypatch, caplog):
+    from vibeserve.engine import transformers_core
+
+    run = transformers_core._Forward.run
+
+    def forgetful(self, tokens, cache, lengths, *, every=False):
+        if len(tokens[0]) > 1 and cache.get_seq_length():
+            cache = self.new_cache()
+        return run(self, tokens, cache, lengths, every=every)
+
+    monkeypatch.setattr(transformers_core._Forward, "run", forgetful)
+    core = core_of(hybrid, "continuous", prefix_cache=True)
+    assert not core.stats().features["prefix_cache"]
+    assert "other results" in core.stats().info["no_prefix_cache_because"]
+    assert "no prefixes are shared" in caplog.text
+
+
+def test_what_is_held_stays_within_its_bytes(hybrid):
+    one = PromptCache(1 << 30)
+    core = core_of(hybrid, "off")
+    caches = []
+    for at in range(3):
+        cache = core._forward.new_cache()
+        core._forward.run([BEGINNING[at:]], cache, None)
+        caches.append((BEGINNING[at:], cache))
+    size = bytes_of(caches[0][1])
+    assert size > 0
+    small = PromptCache(2 * size)
+    for tokens, cache in caches:
+        one.keep(tokens, cache)
+        small.keep(tokens, cache)
+    assert one.held_bytes == sum(bytes_of(cache) for _, cache in caches)
+    assert (small.evicted, small.held_tokens) == (1, 69 + 68)
+    assert small.held_bytes <= 2 * size
+    assert small.longest([*BEGINNING, 1]) == (0, None)
+    assert small.longest([*BEGINNING[1:], 1])[0] == 69
+    assert one.longest(BEGINNING)[0] == 0, "a token must be left to compute"
+    nothing = PromptCache(size - 1)
+    nothing.keep(*caches[0])
+    assert nothing.held_bytes == 0
+
+
+def test_where_to_stop():
+    cache = PromptCache(1 << 20)
+    assert cache.shared(list(range(100)), 0) == 0, "nothing was seen"
+    assert cache.shared([*range(60), 7, 8], 0) == 60
+    assert cache.shared([*range(60), 9], 60) == 0, "known already"
+    assert cache.shared([*range(WORTH_TOKENS - 1), 900], 0) == 0, "too little"
+    assert cache.shared(list(range(100)), 60) == 99, "a token is left over"
+    assert cache.shared([500], 0) == 0
 
 
 def test_answers_differ_between_prompts_and_are_long(expected):
@@ -172,6 +250,8 @@ def test_bf16_runs(hybrid):
 def test_bad_settings_and_models_are_said(tmp_path, tiny_model):
     with pytest.raises(SettingsError, match="batching must be one of"):
         transformers_settings_from({"batching": "some"})
+    with pytest.raises(SettingsError, match="prefix_cache must be true or false"):
+        transformers_settings_from({"prefix_cache": "yes"})
     with pytest.raises(SettingsError, match="unknown key 'speed'"):
         transformers_settings_from({"speed": 1})
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "no-such-family"}))
@@ -184,7 +264,7 @@ def test_bad_settings_and_models_are_said(tmp_path, tiny_model):
         TransformersCore(tmp_path, settings_from({}), TransformersSettings())
 
 
-@pytest.mark.parametrize("table", ["[transformers]\nbatching = 'static'\n", ""])
+@pytest.mark.parametrize("table", ["[transformers]\nbatching = 'static'\nprefix_cache = true\n", ""])
 def test_served_over_http_by_a_copy(hybrid, start_script, table):
     """With its table, and without: a family that the engine lacks goes to transformers, and the metrics say so."""
     config = f"[engine]\nmax_batch = 4\nthreads = 1\n{table}"

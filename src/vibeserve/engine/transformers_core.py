@@ -9,6 +9,7 @@ kernels do not keep equal: a near tie may then fall the other way.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 from collections import deque
@@ -23,6 +24,7 @@ import torch
 from .batch import Floats
 from .cache_rows import RowCache, joinable
 from .errors import RequestError, SettingsError, UnsupportedModelError
+from .prompt_cache import PromptCache
 from .sampling import Choice, choose, draw, logprobs_of
 from .sequence import Sequence
 from .settings import Settings
@@ -31,6 +33,8 @@ from .types import MAX_LOGPROBS, FinishReason, Limits, Output, Request, Sampling
 
 log = logging.getLogger(__name__)
 BATCHING = ("continuous", "static", "off")
+PROMPT_CACHE_BYTES = 1 << 30
+APART = {"float32": 1e-3, "bfloat16": 5e-2}  # of the logits' length: rounding stays far below, another state far above
 BLOCK_TOKENS = 16  # the cache has no blocks; its size is told in these, as the engine's own is
 
 
@@ -40,13 +44,18 @@ class TransformersSettings:
 
     - `batching`: `continuous` admits a request whenever a place is free, `static` when the whole batch has ended,
       `off` one at a time. Dtype, batch size, context and threads are those of `[engine]`.
+    - `prefix_cache`: beginnings that prompts share are computed once (see `prompt_cache`), where the model, tried at
+      the start, goes on from a cache as if it had computed all at once.
     """
 
     batching: str = "continuous"
+    prefix_cache: bool = False
 
     def __post_init__(self) -> None:
         if self.batching not in BATCHING:
             raise SettingsError(f"batching must be one of {', '.join(BATCHING)}, is {self.batching!r}")
+        if not isinstance(self.prefix_cache, bool):
+            raise SettingsError(f"prefix_cache must be true or false, is {self.prefix_cache!r}")
 
 
 def transformers_settings_from(table: dict[str, Any], where: str = "[transformers]") -> TransformersSettings:
@@ -77,6 +86,8 @@ class TransformersCore:
         self._waiting: deque[Sequence] = deque()
         self._rows: list[Sequence] = []
         self._cache: RowCache | None = None
+        self._why_no_prefixes = "set so" if not own.prefix_cache else self._cannot_go_on()
+        self._prompts = None if self._why_no_prefixes else PromptCache(settings.kv_memory_bytes or PROMPT_CACHE_BYTES)
         self._leaving: list[Output] = []
         self._counters = Counters(dict.fromkeys((*PHASES, "forward"), 0.0))
 
@@ -91,6 +102,28 @@ class TransformersCore:
             log.warning("requests are served one at a time: %s", self._why_alone)
             return "off"
         return wanted
+
+    def _cannot_go_on(self) -> str:
+        """Why a prompt cannot be computed in two parts, tried with one that is; "" where it can.
+
+        Some families start anew where more than one token follows a cache. Rounding differs a little between the two ways.
+        """
+        generator = np.random.default_rng(0)
+        tokens = generator.integers(0, self.limits.vocab_size, min(48, self.limits.max_model_len)).tolist()
+        whole = self._forward.run([tokens], self._forward.new_cache(), None)[0, 0]
+        cache, half = self._forward.new_cache(), len(tokens) // 2
+        self._forward.run([tokens[:half]], cache, None)
+        try:
+            parts = self._forward.run([tokens[half:]], copy.deepcopy(cache), None)[0, 0]
+        except (ValueError, RuntimeError, IndexError, TypeError) as error:
+            why = f"the model cannot go on from a cache: {str(error).splitlines()[0]}"
+        else:
+            apart = float(np.linalg.norm(parts - whole) / np.linalg.norm(whole))
+            if apart <= APART[self.settings.dtype]:
+                return ""
+            why = f"the model goes on from a cache with other results ({apart:.1%} apart)"
+        log.warning("no prefixes are shared: %s", why)
+        return why
 
     def check(self, request: Request) -> None:
         """Raise RequestError where the request cannot be served as asked. Safe from any thread."""
@@ -172,11 +205,15 @@ class TransformersCore:
         counters.admitted += 1
         counters.queue_wait_s += perf_counter() - sequence.arrival
         counters.prompt_tokens += sequence.prompt_tokens
-        counters.prefill_tokens += sequence.prompt_tokens
-        cache = self._forward.new_cache()
         scored = sequence.request.params.prompt_logprobs
         began = perf_counter()
-        logits = self._forward.run([sequence.tokens], cache, None, every=scored)[0]
+        if self._prompts is None or scored:  # every token's logits are wanted: nothing can be left out
+            cache = self._forward.new_cache()
+            logits = self._forward.run([sequence.tokens], cache, None, every=scored)[0]
+        else:
+            logits, cache = self._go_on(self._prompts, sequence)
+        counters.prefix_hit_tokens += sequence.cached_tokens
+        counters.prefill_tokens += sequence.prompt_tokens - sequence.cached_tokens
         counters.seconds["forward"] += perf_counter() - began
         if scored:
             top = sequence.request.params.logprobs or 0
@@ -188,6 +225,18 @@ class TransformersCore:
             self._cache = joining if self._cache is None else self._cache.join(joining)
             self._rows.append(sequence)
         return output
+
+    def _go_on(self, prompts: PromptCache, sequence: Sequence) -> tuple[Any, Any]:
+        """(logits of the last token, cache) of a prompt, from the longest beginning that is known."""
+        tokens = sequence.tokens
+        known, cache = prompts.longest(tokens)
+        sequence.cached_tokens = known
+        cache = cache or self._forward.new_cache()
+        if stop := prompts.shared(tokens, known):
+            self._forward.run([tokens[known:stop]], cache, None)
+            prompts.keep(tokens[:stop], cache)
+            known = stop
+        return self._forward.run([tokens[known:]], cache, None)[0], cache
 
     def _decode(self) -> list[Output]:
         """One token for each sequence; those that end leave."""
@@ -240,7 +289,7 @@ class TransformersCore:
             entries,
             reason,
             sequence.prompt_tokens,
-            0,
+            sequence.cached_tokens,
             None if scored is None else tuple(scored),
         )
 
@@ -261,13 +310,14 @@ class TransformersCore:
             waiting=len(self._waiting),
             max_batch=self._places,
             kv_blocks_used=-(-held // BLOCK_TOKENS),
-            kv_blocks_cached=0,
+            kv_blocks_cached=-(-self._prompts.held_tokens // BLOCK_TOKENS) if self._prompts else 0,
             kv_blocks_total=self._places * -(-self.limits.max_model_len // BLOCK_TOKENS),
             features={
                 "kv_cache": True,
                 "continuous_batching": self._batching == "continuous",
                 "static_batching": self._batching == "static",
                 "bfloat16": self.settings.dtype == "bfloat16",
+                "prefix_cache": self._prompts is not None,
             },
             info={
                 "backend": "transformers",
@@ -275,6 +325,7 @@ class TransformersCore:
                 "dtype": self.settings.dtype,
                 "batching": self._batching,
                 "one_at_a_time_because": self._why_alone,
+                "no_prefix_cache_because": self._why_no_prefixes,
             },
         )
 
