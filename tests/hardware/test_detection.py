@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from vibeserve.base.errors import MissingError
-from vibeserve.hardware import detect, get, is_measured
+from vibeserve.hardware import detect, detect_higher, get, is_measured
 from vibeserve.hardware.detection import noise_of
 
 
@@ -53,6 +53,26 @@ def test_measured_once_then_kept():
     assert noise.n == 3
     detect(refresh=True, probe=probe)
     assert len(calls) == 2
+
+
+def test_of_each_rate_the_higher_of_both_measurements_is_kept():
+    first = detect(probe=lambda: SAMPLES)
+    quick = {
+        "bandwidth": {"samples": [29e9], "with": "a probe, later"},
+        "peaks": {"float32": {"samples": [2e11], "with": "later"}, "int8": {"samples": [3e11], "with": "later"}},
+    }
+    machine = detect_higher(probe=lambda: quick)
+    assert machine.bandwidth_bytes_per_s == first.bandwidth_bytes_per_s == 31e9
+    assert machine.used("bandwidth_bytes_per_s").source.startswith("a probe, ")
+    assert machine.peaks == {"float32": 2e11, "int8": 3e11}
+    assert detect().peaks == machine.peaks
+    slow = {"bandwidth": {"samples": [1e9], "with": "slow"}, "peaks": {"float32": {"reason": "broken"}}}
+    again = detect_higher(probe=lambda: slow)
+    assert (again.bandwidth_bytes_per_s, again.peaks) == (31e9, {"float32": 2e11, "int8": 3e11})
+
+
+def test_a_machine_never_measured_is_measured():
+    assert detect_higher(probe=lambda: SAMPLES).peaks == detect().peaks == {"float32": 1.1e11}
 
 
 def test_a_damaged_cache_is_measured_again(tmp_path):

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from vibeserve.base.errors import InputError
-from vibeserve.measure.statistics import log_ratios, paired_ratio, power, screen_rejects, t_quantile
+from vibeserve.measure.statistics import (
+    findable_gain,
+    log_ratios,
+    paired_ratio,
+    power,
+    screen_rejects,
+    t_quantile,
+    unseen,
+)
 
 VALUES = st.floats(0.01, 1e6)
 PAIRS = st.lists(st.tuples(VALUES, VALUES), min_size=5, max_size=12)
@@ -98,6 +106,20 @@ def test_power_is_what_simulation_finds(log_sd, pairs):
         b = [1.05 * math.exp(chance.gauss(0, log_sd)) for _ in range(pairs)]
         hits += paired_ratio([1.0] * pairs, b).better
     assert hits / 1500 == pytest.approx(power(1.05, log_sd, pairs), abs=0.04)
+
+
+@pytest.mark.parametrize(("log_sd", "pairs"), [(0.02, 5), (0.04, 8), (0.1, 12)])
+def test_the_gain_that_noise_hides_is_the_one_that_power_finds_in_four_of_five(log_sd, pairs):
+    half = t_quantile(0.975, pairs - 1) * log_sd / math.sqrt(pairs)
+    gain = findable_gain(math.exp(0.3 - half), math.exp(0.3 + half), pairs)
+    assert power(gain, log_sd, pairs) == pytest.approx(0.8, abs=0.03)
+    assert findable_gain(math.exp(-half), math.exp(half), pairs, found=0.5) == pytest.approx(math.exp(half))
+    assert findable_gain(math.exp(-half), math.exp(half), pairs, confidence=0.5) > gain
+
+
+def test_what_hides_in_the_noise_is_said():
+    assert unseen(1.0, 1.0, 5) == "in this noise gains under 0 % may stay unseen"
+    assert unseen(0.95, 1.05, 8) == "in this noise gains under 7.1 % may stay unseen"
 
 
 def test_power_at_its_ends():

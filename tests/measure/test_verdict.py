@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from vibeserve.measure import DEFAULT_PAIRS, DEFAULT_WINDOW_S, MIN_PAIRS, launch, order_of, paired_ratio, power
+from vibeserve.measure import DEFAULT_PAIRS, DEFAULT_WINDOW_S, MIN_PAIRS, Ratio, launch, order_of, paired_ratio, power
 
 HERE = Path(__file__).parent
 COMPARISONS = 2000
@@ -150,6 +150,13 @@ def live(folder: Path, name: str, comparisons: int, pairs: int, window_s: float,
     return better / comparisons, sum(row["disturbed"] for row in done) / (comparisons * pairs * 2)
 
 
+def live_ratios(folder: Path, name: str) -> list[Ratio]:
+    """What each comparison of a live series came to."""
+    kept = Path(os.environ.get("VIBESERVE_LIVE_DIR") or folder) / f"{name}.jsonl"
+    rows = [json.loads(line) for line in kept.read_text().splitlines()]
+    return [paired_ratio(row["a"], row["b"]) for row in rows]
+
+
 def one_comparison(record_noise, live_servers: dict, pairs: int, window_s: float, seed: int) -> dict:
     """The windows of one comparison: tokens per second of each, and how many stayed disturbed."""
     values: dict[str, list[float]] = {"a": [], "b": []}
@@ -173,7 +180,13 @@ def test_live_equals_are_hardly_ever_called_better(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_live_a_gain_is_found(tmp_path):
-    share, disturbed = live(tmp_path, "gain", 20, DEFAULT_PAIRS, window_s=2.0, gain=1.0526)
-    if disturbed > 0.1:
-        pytest.skip(f"not run: other work disturbed {disturbed:.0%} of the windows")
+    """As often as the spread of its pairs lets it; and in four of five comparisons, where the machine is quiet enough."""
+    count, gain = 20, 1.0526
+    share, _ = live(tmp_path, "gain", count, DEFAULT_PAIRS, window_s=2.0, gain=gain)
+    expected = statistics.fmean(power(gain, ratio.log_sd, DEFAULT_PAIRS) for ratio in live_ratios(tmp_path, "gain"))
+    assert share >= expected - 2 * math.sqrt(expected * (1 - expected) / count)
+    if expected < 0.85:
+        pytest.skip(
+            f"found in {share:.0%}, as the noise of this machine lets expect ({expected:.0%}): four of five need calm"
+        )
     assert share >= 0.80

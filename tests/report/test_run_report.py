@@ -11,8 +11,10 @@ import pytest
 from tests.report.sample_run import BEST_PAIRS, ROUNDS, sample_directory, sample_document
 
 from vibeserve.report import terminal_text
+from vibeserve.search.document import summary
 from vibeserve.search.run_report import Materials, gather, report_html, report_markdown, run_sections, write_report
 from vibeserve.search.run_report.limit import points_of, roofs_of, share
+from vibeserve.search.windows import cut_short
 
 
 @pytest.fixture(scope="module")
@@ -192,15 +194,25 @@ def test_a_metric_where_lower_is_better(whole: dict[str, Any]) -> None:
 
 def test_values_that_a_windows_end_cut_short_are_lower_bounds(made: tuple[dict[str, Any], Path]) -> None:
     document, directory = made
-    lower = document | {"metric": {"name": "p95_latency_s", "unit": "s", "direction": "lower"}}
-    materials = gather(lower, directory)
-    assert materials.at_least == {"c0"}, "the slow reference"
-    text = report_markdown(lower, materials)
+    windows = [(row["candidate"], row["document"]) for row in document["final_pairs"]]
+    assert cut_short(directory, windows, "p95_latency_s") == {"c0"}, "the slow reference"
+    assert cut_short(directory, windows, document["metric"]["name"]) == set()
+    lower = document | {
+        "metric": {"name": "p95_latency_s", "unit": "s", "direction": "lower"},
+        "baseline": document["baseline"] | {"at_least": True},
+    }
+    text = report_markdown(lower, gather(lower, directory))
+    assert "at least" in next(
+        line for line in summary(lower | {"agents": {"calls": []}}) if line.startswith("reference")
+    )
+    assert "at least" not in next(
+        line for line in summary(lower | {"agents": {"calls": []}}) if line.startswith("best")
+    )
     assert "or more: the reference's value is a lower bound" in text
     assert text.count("at least: windows ended before its slowest requests did") == 1
     assert "lower bound" not in report_markdown(document, gather(document, directory)).partition("## How to run it")[0]
-    both = Materials(at_least=frozenset({"c0", document["best"]["candidate"]}))
-    assert "values are lower bounds: longer windows" in report_markdown(lower, both)
+    both = lower | {"best": document["best"] | {"at_least": True}}
+    assert "values are lower bounds: longer windows" in report_markdown(both)
 
 
 def test_an_interrupted_run_says_so_first(whole: dict[str, Any]) -> None:

@@ -25,6 +25,7 @@ class Scenario:
         self.behaviours = behaviours
         self.proposals = proposals
         self.direction = rest.pop("direction", "higher")
+        self.limit_again = rest.pop("limit_again", None)
         self.request = Request(bundle="scripted", **rest)
         self.clock = LogicalClock()
         self.reference = folder / "reference"
@@ -36,7 +37,9 @@ class Scenario:
 
     def new_world(self, die: Callable[[str], None] = lambda act: None) -> ScriptedWorld:
         def make_lab() -> ScriptedLab:
-            return ScriptedLab(self.behaviours, self.clock, die=die, direction=self.direction)
+            return ScriptedLab(
+                self.behaviours, self.clock, die=die, direction=self.direction, limit_again=self.limit_again
+            )
 
         goal = replace(GOAL, direction=self.direction)
         return ScriptedWorld(make_lab, lambda: ScriptedAgent(self.proposals), self.reference, goal)

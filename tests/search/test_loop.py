@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from vibeserve.base.errors import CheckError, InputError
+from vibeserve.search.document import summary
 from vibeserve.search.scripted import Behaviour
 from vibeserve.search.store import RunView
 
@@ -30,6 +31,40 @@ def test_what_is_better_is_kept_and_measured_again_on_fresh_pairs(scenario: Any)
     assert seeds.isdisjoint(row["seed"] for row in document["final_pairs"])
     assert document["state"] == "finished"
     assert run.world.labs[0].open_servers == set()
+
+
+@pytest.mark.parametrize(
+    ("direction", "first", "best", "again", "measured_again"),
+    [
+        ("higher", 240, 250, 260, True),
+        ("higher", 260, 250, 1000, False),
+        ("lower", 1.2, 1.0, 0.9, True),
+        ("lower", 0.9, 1.0, 0.1, False),
+    ],
+)
+def test_a_limit_that_the_best_beats_is_made_of_rates_measured_again(
+    scenario: Any, direction: str, first: float, best: float, again: float, measured_again: bool
+) -> None:
+    reference = Behaviour(25, spread=0, facts={"limit.value": first})
+    run = scenario({"c0": reference, "c1": Behaviour(best, spread=0)}, TWO[:1], direction=direction, limit_again=again)
+    document = run.run()
+    assert ("limit again" in run.world.labs[0].acts) is measured_again
+    limit = document["limit"]
+    counted = again if measured_again else first
+    assert limit["value"] == counted
+    assert limit["fraction"] == pytest.approx(best / counted if direction == "higher" else counted / best)
+    assert limit["fraction"] < 1
+    assert ("note" in limit) is measured_again
+    assert limit.get("first_value") == (first if measured_again else None)
+    assert any(f"limit      {counted:.4g}" in line and "best is at" in line for line in summary(document))
+
+
+def test_a_limit_that_stays_too_low_says_so(scenario: Any) -> None:
+    reference = Behaviour(25, spread=0, facts={"limit.value": 200})
+    document = scenario({"c0": reference, "c1": Behaviour(250, spread=0)}, TWO[:1]).run()
+    assert document["limit"]["value"] == 200
+    assert "first_value" not in document["limit"]
+    assert "measured too low" in document["limit"]["note"]
 
 
 def test_a_round_is_compared_with_the_incumbent_not_with_the_reference(scenario: Any) -> None:

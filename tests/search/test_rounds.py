@@ -86,7 +86,7 @@ def test_the_decisions(whole: RunView) -> None:
     ]  # fmt: skip
     assert [row.reason for row in rows[1:]] == [
         "10× (95 % interval 10 to 10, 5 pairs) of c0", "a first window shows 0.48× of c1's value", "no port",
-        "slower: 1× (95 % interval 1 to 1, 5 pairs) of c1", "the interval holds 1: 1× (95 % interval 1 to 1, 5 pairs) of c1",
+        "slower: 1× (95 % interval 1 to 1, 5 pairs) of c1", "the interval holds 1: 1× (95 % interval 1 to 1, 5 pairs) of c1; in this noise gains under 0 % may stay unseen",
     ]  # fmt: skip
     assert [row.value for row in rows] == pytest.approx([25, 250, 120, None, 249.9, 250])
     assert [row.ratio for row in rows] == pytest.approx([None, 10, None, None, 0.9996, 1])
@@ -221,6 +221,9 @@ def test_several_conditions_of_activation(scenario: Any) -> None:
         assert entry["verdict"] == "failed-run"
         seen = (f"f0 should be >= 2.5, is {2.0}", f"f1 should be >= 3.5, is {3.0}")[place]
         assert entry["reason"] == f"the technique was not at work: {seen}"
+    silent = {"c0": Behaviour(1), "c1": Behaviour(9, facts={"f0": 2.0})}
+    entry = scenario(silent, proposals(2, 3), "silent").run()["rounds"][1]
+    assert entry["reason"] == "the technique was not at work: f1 should be >= 3, is not reported"
 
 
 class Refuses(ScriptedAgent):
@@ -312,6 +315,18 @@ def test_a_budget_ends_the_search_with_what_it_leaves(scenario: Any) -> None:
     assert document["elapsed_s"] + left_s == pytest.approx(600, abs=1)
     tight = scenario(behaviours, many, "tight", budget_s=1.0).run()
     assert len(tight["rounds"]) == 2
+    assert tight["stopped"]["reason"].startswith(
+        "nothing is left of the budget; a round and the final comparison are expected to take "
+    )
+
+
+def test_what_is_kept_back_of_a_budget_is_enough_for_the_final_comparison(scenario: Any) -> None:
+    behaviours = {f"c{number}": Behaviour(1.2**number, spread=0.0) for number in range(6)}
+    many = [{"techniques": [f"t{number}"]} for number in range(5)]
+    document = scenario(behaviours, many, budget_s=480.0).run()
+    assert document["stopped"]["kind"] == "budget"
+    assert document["improvement"]["pairs"] == 5
+    assert document["elapsed_s"] <= 480
 
 
 def test_integrity_says_what_has_changed(scenario: Any) -> None:

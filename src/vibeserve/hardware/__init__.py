@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from vibeserve.hardware.catalog import find, machines
 from vibeserve.hardware.detection import NAMES as THIS_MACHINE
-from vibeserve.hardware.detection import detect, is_measured
+from vibeserve.hardware.detection import detect, detect_higher, is_measured
 from vibeserve.hardware.dtypes import bytes_of, canonical
 from vibeserve.hardware.machine import Array, Figure, Machine, Noise, Share
 
@@ -68,6 +68,7 @@ __all__ = [
     "canonical",
     "describe",
     "detect",
+    "detect_higher",
     "find",
     "get",
     "is_measured",

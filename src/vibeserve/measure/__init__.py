@@ -22,7 +22,7 @@ from vibeserve.measure.launch import RunningServer, free_port, launch
 from vibeserve.measure.noise import Load, LoadWatch, quiet_now
 from vibeserve.measure.reference import reference_candidate
 from vibeserve.measure.servers import ExternalServer, Server, at_rest, wait_until_idle
-from vibeserve.measure.statistics import MIN_PAIRS, Ratio, paired_ratio, power, screen_rejects
+from vibeserve.measure.statistics import MIN_PAIRS, Ratio, findable_gain, paired_ratio, power, screen_rejects, unseen
 
 __all__ = [
     "DEFAULT_PAIRS",
@@ -48,6 +48,7 @@ __all__ = [
     "at_rest",
     "compare",
     "explain_difference",
+    "findable_gain",
     "fingerprint",
     "free_port",
     "killed_from_outside",
@@ -67,6 +68,7 @@ __all__ = [
     "run_checker",
     "screen",
     "screen_rejects",
+    "unseen",
     "verdict",
     "wait_until_idle",
 ]

@@ -73,7 +73,10 @@ class LabServer:
 
 
 class Bench:
-    """The laboratory of one run. `machine_facts` are known before anything runs; `group` marks its processes."""
+    """The laboratory of one run. `group` marks its processes.
+
+    `fixed` gives the facts of a machine (and of the model on it), `again` this machine measured once more, or None.
+    """
 
     def __init__(
         self,
@@ -83,7 +86,8 @@ class Bench:
         model: ModelFacts | None,
         machine: Any,
         directory: Path,
-        fixed: Callable[[], Mapping[str, Fact]],
+        fixed: Callable[[Any], Mapping[str, Fact]],
+        again: Callable[[], Any],
         group: str,
         proofs: Proofs,
     ):
@@ -93,6 +97,7 @@ class Bench:
         self._machine = machine
         self._directory = directory
         self._fixed = fixed
+        self._again = again
         self._group = group
         self._proofs = proofs
         self._integrity = Integrity(bundle, model_dir)
@@ -177,7 +182,16 @@ class Bench:
 
     def facts(self) -> dict[str, Fact]:
         """Machine and model."""
-        return dict(self._fixed())
+        return dict(self._fixed(self._machine))
+
+    def limit_again(self, known: Mapping[str, Fact]) -> dict[str, Fact]:
+        """The higher of the rates kept and measured now, and the limit made of them."""
+        machine = self._again()
+        if machine is None or self._model is None:
+            return {}
+        told = {name.removeprefix("workload."): fact.value for name, fact in known.items()}
+        work = Workload.from_document({"workload": told})
+        return {**self._fixed(machine), **limit_facts(self._bundle, machine, self._model, work)}
 
     def _window(
         self, server: Any, others: Sequence[Any], seed: int, window_s: float, log: Path, extra: Sequence[str] = ()

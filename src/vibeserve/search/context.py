@@ -23,6 +23,8 @@ from vibeserve.search.workspace import Workspace
 BASELINE = "c0"
 #: Evidence of the machine, the model and the limit, which belongs to no candidate.
 WHOLE_RUN = "run"
+#: The same once more, where the machine's rates were measured again at the end: these count then.
+RATES_AGAIN = "run again"
 
 
 @dataclass

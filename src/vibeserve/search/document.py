@@ -11,8 +11,9 @@ import json
 from typing import Any
 
 from vibeserve.search.agents_document import account, agents_document
-from vibeserve.search.context import BASELINE, WHOLE_RUN
+from vibeserve.search.context import BASELINE, RATES_AGAIN, WHOLE_RUN
 from vibeserve.search.store import CandidateRow, DecisionRow, RunView
+from vibeserve.search.windows import cut_short
 
 REPORT = "report.html"
 
@@ -24,7 +25,9 @@ def document(view: RunView) -> dict[str, Any]:
     final = next((row for row in decisions if row.kind == "final"), None)
     goal = run.request["goal"]
     rounds = [_round(view, row, decisions) for row in view.candidates()]
+    bounds = _lower_bounds(view, goal["metric"], final)
     best = _best(view, decisions, final)
+    best["at_least"] = best["candidate"] in bounds
     report = view.directory / REPORT
     stopped = _stop(view)
     return {
@@ -36,7 +39,7 @@ def document(view: RunView) -> dict[str, Any]:
         "elapsed_s": view.elapsed_s(),
         "device": run.device,
         "metric": {"name": goal["metric"], "unit": goal["unit"], "direction": goal["direction"]},
-        "baseline": _baseline(decisions, final, view),
+        "baseline": _baseline(decisions, final, view) | {"at_least": BASELINE in bounds},
         "best": best,
         "improvement": _improvement(final),
         "limit": _limit(view, best["value"], goal["direction"]),
@@ -134,10 +137,17 @@ def _evidence(view: RunView, candidate: str) -> dict[str, Any]:
 
 
 def _facts(view: RunView) -> dict[str, Any]:
-    """Machine and model, and the workload and its limit, which the first window told."""
+    """Machine and model, and the workload and its limit, which the first window told; rates measured again count."""
     first = _evidence(view, BASELINE)
     told = {name: fact for name, fact in first.items() if name.startswith(("workload.", "limit.", "client."))}
-    return _evidence(view, WHOLE_RUN) | told
+    return _evidence(view, WHOLE_RUN) | told | _evidence(view, RATES_AGAIN)
+
+
+def _lower_bounds(view: RunView, metric: str, final: DecisionRow | None) -> frozenset[str]:
+    """The candidates whose value is a lower bound: windows of their final pairs, else of their rounds, cut it short."""
+    kinds = ("final",) if final is not None and final.pairs else _OF_A_ROUND
+    rows = [row for row in view.measurements() if row.kind in kinds]
+    return cut_short(view.directory, ((row.candidate, row.document) for row in rows), metric)
 
 
 def _best(view: RunView, decisions: list[DecisionRow], final: DecisionRow | None) -> dict[str, Any]:
@@ -188,10 +198,18 @@ def _limit(view: RunView, best: float | None, direction: str) -> dict[str, Any]:
         "argument": limit["source"],
         "provenance": limit["provenance"],
     }
+    first = _evidence(view, BASELINE).get("limit.value", limit)["value"]
+    if first != limit["value"]:
+        entry["first_value"] = first
     if fraction is not None and fraction > 1:
         entry["note"] = (
             "the best server is faster than this, so the machine's rates were measured too low; "
             "'vibeserve hardware detect' measures them again"
+        )
+    elif first != limit["value"]:
+        entry["note"] = (
+            f"the machine's rates were measured again at the end, since the best server was faster than the {first:.4g} "
+            "that those measured first allow"
         )
     return entry
 
@@ -230,10 +248,8 @@ def summary(whole: dict[str, Any]) -> list[str]:
     metric, best, improvement = whole["metric"], whole["best"], whole["improvement"]
     unit = metric["unit"]
     lines = [f"run        {whole['run']} ({whole['bundle']}), {whole['elapsed_s']:.0f} s, {whole['state']}"]
-    lines.append(
-        f"reference  {_number(whole['baseline']['value'])} {unit} {metric['name']} ({metric['direction']} is better)"
-    )
-    lines.append(f"best       {_number(best['value'])} {unit}, candidate {best['candidate']}")
+    lines.append(f"reference  {_least(whole['baseline'])} {unit} {metric['name']} ({metric['direction']} is better)")
+    lines.append(f"best       {_least(best)} {unit}, candidate {best['candidate']}")
     interval = improvement["ci95"]
     if interval:
         words = f"{improvement['ratio']:.3g}× better, 95 % interval {interval[0]:.3g} to {interval[1]:.3g}, {improvement['pairs']} fresh pairs"
@@ -242,13 +258,20 @@ def summary(whole: dict[str, Any]) -> list[str]:
     lines.append(f"better by  {words}")
     limit = whole["limit"]
     if limit["fraction"] is not None:
-        shown = limit.get("note") or f"best is at {limit['fraction']:.0%} of it"
+        shown = f"best is at {limit['fraction']:.0%} of it"
+        if "note" in limit:
+            shown += f" ({limit['note']})"
         lines.append(f"limit      {_number(limit['value'])} {unit}; {shown}")
     else:
         lines.append(f"limit      {limit['argument']}")
     if whole["agents"]["calls"]:
         lines.append(f"agents     {account(whole['agents']['total'])}")
     return lines
+
+
+def _least(entry: dict[str, Any]) -> str:
+    """The value, and whether it is a lower bound: windows ended before its slowest requests did."""
+    return f"{'at least ' if entry['at_least'] else ''}{_number(entry['value'])}"
 
 
 def _number(value: float | None) -> str:

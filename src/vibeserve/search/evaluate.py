@@ -30,6 +30,7 @@ from vibeserve.measure import (
     read_candidate,
     reference_candidate,
     run_checker,
+    unseen,
 )
 from vibeserve.measure.sandbox import Sandbox, choose
 from vibeserve.search.lives import GATE, LOOKS, lost
@@ -188,12 +189,17 @@ def evaluate(
     if changed:
         course.note("integrity", False, f"during the measurement: {changed}")
         return ended("rejected-integrity", changed)
-    low, high = comparison.ci95 or (1.0, 1.0)
-    words = (
-        f"{comparison.ratio:.4g} times {'the other' if against else 'the reference'} (95 %: {low:.4g} to {high:.4g})"
-    )
+    words = _in_words(comparison, "the other" if against else "the reference")
     course.note("measure", comparison.better, words)
     return ended("kept" if comparison.better else "not-better", words, comparison)
+
+
+def _in_words(comparison: Comparison, other: str) -> str:
+    if comparison.ci95 is None:
+        return f"{comparison.ratio:.4g} times {other} (no interval)"
+    low, high = comparison.ci95
+    words = f"{comparison.ratio:.4g} times {other} (95 %: {low:.4g} to {high:.4g})"
+    return f"{words}; {unseen(low, high, comparison.pairs)}" if low <= 1.0 <= high else words
 
 
 def spend(left_s: float, pairs: int | None = None, window_s: float | None = None) -> tuple[int, float]:

@@ -5,7 +5,7 @@ Everything that starts a process, sends a request or yields a figure is behind i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -103,5 +103,12 @@ class Lab(Protocol):
         ...
 
     def facts(self) -> dict[str, Fact]:
-        """What is known of the machine, the model and the physical limit before anything runs."""
+        """What is known of the machine and the model before anything runs."""
+        ...
+
+    def limit_again(self, known: Mapping[str, Fact]) -> dict[str, Fact]:
+        """The machine's rates measured once more, and the limit that the higher of both allows the workload in `known`.
+
+        No server may be up. {} where the rates cannot be measured.
+        """
         ...

@@ -11,7 +11,7 @@ from typing import Any
 from vibeserve.agents.agent import Proposal, Stop
 from vibeserve.agents.conditions import Condition, holds
 from vibeserve.base.errors import CheckError, VibeServeError
-from vibeserve.measure import KilledError, RunError, StartError
+from vibeserve.measure import KilledError, RunError, StartError, unseen
 from vibeserve.search.baseline import up
 from vibeserve.search.context import BASELINE, Run, facts_of, round_cost_s, state_of
 from vibeserve.search.drafts import as_proposal, queued, show_incumbent, unpaid
@@ -294,7 +294,8 @@ def _compare(run: Run, trial: Trial) -> Finding | None:
         return Finding("kept", words, comparison.value, comparison)
     if comparison.worse or comparison.ci95 is None:
         return Finding("not-better", f"slower: {words}", comparison.value, comparison)
-    return Finding("not-better", f"the interval holds 1: {words}", comparison.value, comparison)
+    hidden = unseen(*comparison.ci95, comparison.pairs)
+    return Finding("not-better", f"the interval holds 1: {words}; {hidden}", comparison.value, comparison)
 
 
 def _answers(run: Run, trial: Trial) -> Finding | None:

@@ -81,12 +81,14 @@ class ScriptedLab:
         die: Callable[[str], None] = lambda act: None,
         facts: Mapping[str, Fact] | None = None,
         direction: str = "higher",
+        limit_again: float | None = None,
     ):
         self._behaviours = behaviours
         self._clock = clock
         self._die = die
         self._facts = dict(facts or {})
         self._direction = direction
+        self._limit_again = limit_again
         self._tampered = False
         self.open_servers: set[str] = set()
         self.acts: list[str] = []
@@ -158,6 +160,13 @@ class ScriptedLab:
     def facts(self) -> dict[str, Fact]:
         self._act("facts", 2.0)
         return self._facts
+
+    def limit_again(self, known: Mapping[str, Fact]) -> dict[str, Fact]:
+        self._act("limit again", 15.0)
+        assert not self.open_servers
+        return (
+            {} if self._limit_again is None else {"limit.value": Fact(self._limit_again, "", "hand-counted", "again")}
+        )
 
 
 class ScriptedAgent:

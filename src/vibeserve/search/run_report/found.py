@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import Any
 
 from vibeserve.base.provenance import Provenance, Quantity
@@ -72,11 +72,8 @@ def headline(document: dict[str, Any]) -> str:
     return f"{document['bundle']}: no better server than the reference was found"
 
 
-def found(document: dict[str, Any], plots: Sequence[Block] = (), at_least: Set[str] = frozenset()) -> Section:
-    """The headline figures, `plots` beside each other, and what to know.
-
-    `at_least`: candidates whose value is a lower bound, since windows ended before their slowest requests did.
-    """
+def found(document: dict[str, Any], plots: Sequence[Block] = ()) -> Section:
+    """The headline figures, `plots` beside each other, and what to know."""
     metric, improvement = document["metric"], document["improvement"]
     unit = metric["unit"]
     ratio = improvement.get("ratio")
@@ -84,13 +81,12 @@ def found(document: dict[str, Any], plots: Sequence[Block] = (), at_least: Set[s
         f"{improvement.get('pairs') or 0} fresh pairs of the bundle's benchmark, Student's t on the paired log ratios"
     )
     interval = improvement.get("ci95")
-    best, base = document["best"].get("candidate"), document["baseline"].get("candidate")
-    cut = {name: _CUT if name in at_least else "" for name in (best, base)}
+    best, base = (_CUT if document[side].get("at_least") else "" for side in ("best", "baseline"))
     cards = [
         Card(
             f"{metric_words(metric)}, best server against the reference".capitalize(),
             measured(ratio, "×", source) if improvement.get("pairs") else ("1×" if ratio else None),
-            note=_bounded(metric, bool(cut[best]), bool(cut[base]))
+            note=_bounded(metric, bool(best), bool(base))
             if interval
             else improvement.get("reason") or improvement.get("ratio_reason") or "",
             interval=(interval[0], interval[1]) if interval else None,
@@ -99,12 +95,12 @@ def found(document: dict[str, Any], plots: Sequence[Block] = (), at_least: Set[s
         Card(
             f"Best: {document['best'].get('candidate') or 'none yet'}",
             measured(document["best"].get("value"), unit, f"the bundle's benchmark; {_BETTER[metric['direction']]}"),
-            note=cut[best],
+            note=best,
         ),
         Card(
             "Reference server",
             measured(document["baseline"].get("value"), unit, document["baseline"].get("source") or "round 0"),
-            note=cut[base],
+            note=base,
         ),
         *_limit_cards(document),
     ]
@@ -280,7 +276,7 @@ def _workload(document: dict[str, Any], goal: dict[str, Any]) -> str:
         for name, label in (
             ("prompt_tokens", "prompt tokens"),
             ("output_tokens", "output tokens"),
-            ("shared_prefix_tokens", "of them shared"),
+            ("shared_prefix_tokens", "shared tokens before the prompt"),
             ("concurrency", "requests at once"),
             ("rate", "requests/s"),
         )

@@ -40,6 +40,8 @@ def limit(document: dict[str, Any]) -> Section:
             known.get("argument") or "",
         )
         blocks.append(Text(_sentence(str(known.get("argument") or ""))))
+        if known.get("note"):
+            blocks.append(Text(_sentence(str(known["note"]))))
         blocks.append(Definitions([("The limit", value), *_terms(document)]))
         blocks.append(_shares(document, float(known["value"])))
     blocks.extend(_roofline(document))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any, TypeGuard
 
 from vibeserve.report.svg import Request
 from vibeserve.search.run_report.ablations import Ablation, read_ablations
+from vibeserve.search.windows import read_window
 
 _GIT_TIMEOUT_S = 30
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
@@ -32,10 +32,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Materials:
-    """Diffs by candidate (why there is none: `missing`), requests of final windows by (candidate, pair), and levels.
-
-    `at_least` names the candidates whose value of the metric is a lower bound in some window that made it.
-    """
+    """Diffs by candidate (why there is none: `missing`), requests of final windows by (candidate, pair), and levels."""
 
     diffs: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -43,7 +40,6 @@ class Materials:
     cut_off: int = 0
     levels: Sequence[Level] = ()
     ablations: tuple[Ablation, ...] = ()
-    at_least: frozenset[str] = frozenset()
 
 
 def gather(document: dict[str, Any], directory: Path) -> Materials:
@@ -53,7 +49,7 @@ def gather(document: dict[str, Any], directory: Path) -> Materials:
     levels: list[Level] = []
     cut_off = 0
     for window in [*(document.get("final_pairs") or []), *(document.get("curve") or [])]:
-        written = _read(directory, window.get("document") or "")
+        written = read_window(directory, window.get("document") or "")
         if written is None:
             continue
         if window["kind"] == "final" and (records := _records(written)):
@@ -62,19 +58,7 @@ def gather(document: dict[str, Any], directory: Path) -> Materials:
         if level := _level(window, written):
             levels.append(level)
     shown = {key: found for key, found in requests.items() if found}
-    bounds = _at_least(document, directory)
-    return Materials(diffs, missing, shown, cut_off, levels, read_ablations(directory), bounds)
-
-
-def _at_least(document: dict[str, Any], directory: Path) -> frozenset[str]:
-    """The candidates whose metric a window's end cut short: of the final pairs, else of the rounds."""
-    rows = document.get("final_pairs") or [
-        {"candidate": entry["candidate"]} | row
-        for entry in document["rounds"]
-        for row in entry.get("measurements") or []
-    ]
-    flag = f"{document['metric']['name']}_is_lower_bound"
-    return frozenset(row["candidate"] for row in rows if (_read(directory, row.get("document") or "") or {}).get(flag))
+    return Materials(diffs, missing, shown, cut_off, levels, read_ablations(directory))
 
 
 def _diffs(document: dict[str, Any], directory: Path) -> tuple[dict[str, str], dict[str, str]]:
@@ -106,18 +90,6 @@ def _diff(workspace: Path, parent: str, commit: str) -> str:
         errors="replace",
     )
     return done.stdout
-
-
-def _read(directory: Path, name: str) -> dict[str, Any] | None:
-    """The benchmark's JSON of a window; None where there is none that can be read inside the run's directory."""
-    path = directory / name
-    if not name or not path.is_file() or not path.resolve().is_relative_to(directory.resolve()):
-        return None
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return document if isinstance(document, dict) else None
 
 
 def _level(window: dict[str, Any], written: dict[str, Any]) -> Level | None:

@@ -20,7 +20,7 @@ def run_sections(document: dict[str, Any], materials: Materials | None = None) -
     materials = materials or Materials()
     plots = [plot for plot in (rounds.values(document), load.curve(document, materials)) if plot is not None]
     parts = [
-        found.found(document, plots, materials.at_least),
+        found.found(document, plots),
         found.how_to_run(document),
         found.asked(document),
         rounds.floor(document),
