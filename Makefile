@@ -46,7 +46,7 @@ fix: setup
 	$(BIN)/ruff format .
 
 test: setup setup-system lint
-	$(PYTEST) -n 2 --dist loadfile -m "not slow"
+	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 test-all: setup setup-system lint
 	$(PYTEST)
