@@ -123,7 +123,7 @@ class Server:
 
     def metrics(self) -> dict[str, float]:
         """Every sample of the metrics page."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=120) as answer:
             lines = answer.read().decode().splitlines()
         return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
 
