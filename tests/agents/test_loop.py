@@ -148,6 +148,15 @@ def test_the_gap_to_the_limit(limit: float | None, value: float, direction: str,
     assert _gap(dataclasses.replace(known, incumbent_value=None)) == ""
 
 
+def test_probes_that_could_not_run_are_said_and_not_counted_as_passed(agent_run: Any) -> None:
+    servers = {"c0": Behaviour(25), "c1": Behaviour(250, probes={"one": None})}
+    run = agent_run("claude", {"rounds": "1"}, servers=servers)
+    run.run()
+    told = next(text for text in run.told if " 0 probes" in text)
+    assert told.startswith("round 1: 0 probes, ")
+    assert "none failed" not in told
+
+
 def test_no_more_hypotheses_than_rounds_are_asked_for(agent_run: Any) -> None:
     run = agent_run("claude", {"rounds": "3"}, parallel=3, rounds=2)
     assert verdicts(run.run()) == ["kept", "kept", "kept"]

@@ -189,11 +189,10 @@ def _probe(run: Run, trial: Trial, when: str = "") -> Finding | None:
             step.add(GateRow(trial.number, trial.candidate, f"{gate.name}{when}", gate.ok, gate.detail, gate.document))
         failed = [gate.name for gate in gates if gate.ok is False]
         ran = sum(gate.ok is not None for gate in gates)
-        step.event(
-            "probe",
-            f"round {trial.number}: {ran} probes{when}, "
-            + (f"failed {', '.join(failed)}" if failed else "none failed"),
-        )
+        told = f"failed {', '.join(failed)}" if failed else "none failed"
+        if gates and not ran:
+            told = gates[0].detail
+        step.event("probe", f"round {trial.number}: {ran} probes{when}, {told}")
         return [{"name": gate.name, "ok": gate.ok, "detail": gate.detail} for gate in gates]
 
     def before() -> None:
