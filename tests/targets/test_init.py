@@ -33,8 +33,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_there_are_enough_cases():
-    assert len(GOALS) >= 450
-    assert len(MODELS) >= 210
+    assert len(GOALS) >= 500
+    assert len(MODELS) >= 265
 
 
 @pytest.mark.parametrize("case", GOALS, ids=lambda case: case["goal"][:50] or "empty")
@@ -82,7 +82,7 @@ def test_models_are_recognised(case, here):
     if "alternative" in case:
         assert case["alternative"] in [other.name for other in found.alternatives]
         assert found.confidence < 0.9
-    words = {"format": "number format", "adapter": "adapter", "base": "base model"}
+    words = {"format": "number format", "adapter": "adapter", "base": "base model", "draft": "draft"}
     if "doubt" in case:
         assert any(words[case["doubt"]] in doubt for doubt in found.doubts)
     if "slug" in case and not case.get("tags") and not case.get("config"):

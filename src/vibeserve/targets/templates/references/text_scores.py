@@ -30,7 +30,13 @@ class Model:
 
         self.torch, self.device = torch, device
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-        model: Any = AutoModelForSequenceClassification.from_pretrained(folder, dtype=getattr(torch, dtype))
+        model: Any
+        loaded: Any
+        model, loaded = AutoModelForSequenceClassification.from_pretrained(
+            folder, dtype=getattr(torch, dtype), output_loading_info=True
+        )
+        if loaded["missing_keys"]:  # they would be drawn by chance, anew each time
+            raise SystemExit(f"error: {folder} is no classifier: it has no {', '.join(sorted(loaded['missing_keys']))}")
         self.model = model.eval().to(device)
         if self.tokenizer.pad_token is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token
