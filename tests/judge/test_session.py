@@ -147,6 +147,7 @@ def test_every_answer_may_be_put_to_the_reference() -> None:
     said = (*session.fresh, *session.warm, *session.alone, *session.cover, lonely_in_company)
     assert 2 * len(said) < FORCED_INEXACT
     assert sorted(one.place for one in session.forced) == [0] * len(said) + [1] * len(said)
+    assert [answer.asked for answer in session.oracle] == [2] + [1] * (len(session.fresh) - 1)
 
 
 def test_what_the_traffic_does_not_tell() -> None:
