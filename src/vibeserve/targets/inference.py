@@ -234,7 +234,9 @@ def _api(modality: Modality, evidence: Evidence, chat: bool) -> str:
     if modality.chat_api and wants_chat:
         return modality.chat_api
     if modality.streaming_api and re.search(
-        r"stream|real-?time|live|partial|ttft|first (word|token|partial)", evidence.goal + " " + evidence.model, re.I
+        r"stream|(?<!x )(?<!than )(?<!times )real-?time(?![- ]factor)|live|partial|ttft|first (word|token|partial)",
+        evidence.goal + " " + evidence.model,
+        re.I,
     ):
         return modality.streaming_api
     return modality.api

@@ -54,6 +54,8 @@ _IDIOMS = (
     (r"(?<![\w.])(\d+(?:\.\d+)?)(?=(?:rps|qps|rpm|req|requests?|users?|clients?|streams?|tokens?|toks?|concurrent|parallel)\b)", r"\1 "),
     (r"\b(\d+(?:\.\d+)?) ?rpm\b", r"\1 requests per minute"), (r"\brpm ?(?:of|=|:)? ?(\d+)\b", r"\1 requests per minute"),
     (r"\b(\d+(?:\.\d+)?) ?r/s\b", r"\1 req/s"),
+    (r"\bone (request|query|call|image|picture|clip|prompt|message)(?=(?: ?/ ?| (?:per|a|each|every) )(?:s|sec|second|min|minute|h|hour)\b)", r"1 \1"),
+    (r"\b(?:frist|fisrt|firts)\b", "first"), (r"\b(?:toke|tokes|tokn|tokns|toekns?)\b", "tokens"),
     (r"\bpp ?(\d+)[ ,/+]+tg ?(\d+)\b", r"\1 in \2 out"),
 )  # fmt: skip
 
