@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ def test_an_agents_server_is_checked_measured_and_kept(
     bundle: Path,  # noqa: F811
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    cli: Any,
 ) -> None:
     put_on_path(tmp_path / "bin", "claude", {"rounds": "1"}, monkeypatch)
     shutil.copy(fake_server.__file__, tmp_path / "bin" / "server_source.py")
@@ -52,3 +54,16 @@ def test_an_agents_server_is_checked_measured_and_kept(
         assert "Who did what" in written
         assert "5,250 tokens, 0.10 dollars" in written
         assert "9999" not in written.split("Who did what")[0]
+    # The verdict is replayed from the commit: the same gates, on other prompts.
+    words = ("--candidate", f"{directory}:c1", "--runs-dir", str(directory.parent), "--window", "0.4", "--pairs", "5")
+    code, out, err = cli("evaluate", str(bundle), *words, "--json")
+    assert code == 0, err
+    again = json.loads(out)
+    assert again["verdict"] == "kept"
+    with RunView(directory) as view:
+        once = {row.name.replace(" after its pairs", " after the load"): row.ok for row in view.gates("c1")}
+    gates = {gate["name"]: gate["ok"] for gate in again["gates"]}
+    replayed = {"start", "check", "restart", *(name for name in once if name.startswith("probe "))}
+    assert any(name.endswith(" after the load") for name in replayed)
+    assert {name: gates[name] for name in replayed} == {name: once[name] for name in replayed}
+    assert gates["integrity"] is True
