@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -86,9 +88,39 @@ def test_a_copier_is_caught() -> None:
     assert found.document == {"answers": 6, "leaving": 4}
     found = loops.judged(pairs, exact=False)
     assert (found.ok, found.detail) == (False, "4 of 4 answers stay in a loop that the reference leaves")
+    assert loops.judged(pairs[:3], exact=False).ok is False  # three are enough
     some = [*pairs[:2], *pairs[4:]]
     assert loops.judged(some, exact=False).ok is None
     assert loops.judged([*pairs[:3], (pairs[3][0], pairs[3][0])], exact=False).ok is True
+
+
+class Listens(Telling):
+    """Keeps what it was asked, and answers so many at once."""
+
+    def __init__(self, at_once: int) -> None:
+        super().__init__()
+        self.heard: list[Ask] = []
+        self.together = threading.Barrier(at_once, timeout=20)
+
+    def tokens(self, ask: Ask) -> Tokens:
+        with self.lock:
+            self.heard.append(ask)
+        self.together.wait()
+        time.sleep(0.02)
+        return super().tokens(ask)
+
+
+def test_the_reference_is_asked_without_streaming_and_the_server_two_at_once_at_least() -> None:
+    server, oracle = Listens(2), Listens(1)
+    with serving(server) as url, serving(oracle) as oracle_url:
+        client, reference = Client(url, CHAT, 20.0, traffic=Traffic(width=1)), Client(oracle_url, CHAT, 20.0)
+        pairs = loops.asked(client, reference, (f"leave {number}" for number in count()), 12)
+        client.close()
+        reference.close()
+    assert len(pairs) == loops.ENOUGH
+    assert {ask.stream for ask in oracle.heard} == {False}
+    assert {ask.stream for ask in server.heard} == {True}
+    assert max(ask.running for ask in server.heard) == 2
 
 
 def test_the_reference_has_only_so_much_time() -> None:

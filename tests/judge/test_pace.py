@@ -71,6 +71,16 @@ def test_what_cannot_be_told_is_not_run(pair: Any) -> None:
     assert found.detail.startswith("not run")
 
 
+def test_just_enough_to_be_told() -> None:
+    assert looked([(brief(), answer("whole", "abcdefgh"))] * 4).ok is True  # eight tokens
+    assert pace.held(brief(0.0), whole(first_s=0.01, total_s=0.02)) == 0.5  # the tokens cost 20 ms
+    ends = answer("whole", arrivals=((0.5, "a", 1), (0.75, "b", 1)), total_s=0.5)  # over half of its own time
+    steady = answer("alone", arrivals=((0.0, "a", 1), (1.0, "b", 1)))
+    assert pace._beside([(brief(), steady)], session(alone=(), cold=(ends,), cover=())) == 0.0
+    least = answer("alone", arrivals=((0.0, "a", 1), (0.02, "b", 1)))
+    assert pace._beside([(brief(), least)], session(alone=())) == 0.0
+
+
 def test_one_pair_that_cannot_be_told_leaves_it_open() -> None:
     assert looked([(brief(), whole(first_s=0.10))] * 3 + [(brief(0.115), whole())]).ok is None
 

@@ -374,6 +374,17 @@ class TestSampling:
         assert found.ok is ok
         assert found.detail.startswith("5 seeds gave 2 texts" if not ok else "5 seeds at temperature 1 gave")
 
+    def test_two_texts_of_two_seeds_are_not_few(self) -> None:
+        sampled = tuple(answer("s", letter * 8) for letter in "aab")
+        truth = tuple(answer("s", letter * 8) for letter in "vvw")
+        assert sampling.look(session(sampled=sampled, oracle_sampled=truth, **LOOSE)).ok is True
+
+    def test_the_first_two_of_all_that_the_reference_was_asked_have_one_seed(self) -> None:
+        first, _, *others = session().sampled
+        sampled = (first, answer("s", "y" * 8), *others)
+        found = sampling.look(session(sampled=sampled, oracle_sampled=session().sampled))
+        assert (found.ok, found.detail) == (False, "one seed gave two texts")
+
     def test_an_error_of_the_reference_is_no_text(self) -> None:
         sampled = tuple(answer("s", letter * 8) for letter in "aaabab")
         truth = (*(answer("s", letter * 8) for letter in "vvwxy"), replace(answer("s", "z" * 8), error="no"))
@@ -387,6 +398,7 @@ class TestSampling:
             (("zzzz", "bbzz"), True),  # a near tie in one of two
             (("zzzz", "bzzz"), False),  # a quarter is less than three tenths
             (("aazz", "zzzz"), True),
+            (("aaazzzzzzz",), True),  # exactly three tenths
             ((), True),
         ],
     )
