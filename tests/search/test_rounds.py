@@ -161,6 +161,9 @@ def test_reasons(scenario: Any) -> None:
     assert reason_of(scenario, Behaviour(99, check=None), "unrun") == (
         "failed-run", "the checker could not be run: the checker could not run"
     )  # fmt: skip
+    assert reason_of(scenario, Behaviour(99, check=False), "wrong") == ("rejected-accuracy", "1 of 3 cases failed")
+    verdict, reason = reason_of(scenario, Behaviour(99, next_lives=0.5), "first life")
+    assert (verdict, reason[:39]) == ("not-better", "its gain does not outlast a restart: 0.")
     assert reason_of(scenario, Behaviour(99, failed=2), "failing") == (
         "failed-run", "2 requests failed under load"
     )  # fmt: skip
@@ -185,6 +188,9 @@ def test_probes_that_fail_and_probes_that_are_not_run_are_told(scenario: Any) ->
     run = scenario({"c0": Behaviour(10), "c1": Behaviour(99, probes=probes)}, PROPOSALS[:1])
     run.run()
     assert "round 1: 2 probes, failed probe one" in run.told
+    run = scenario({"c0": Behaviour(10), "c1": Behaviour(99, probes={"one": None})}, PROPOSALS[:1], "unrun")
+    run.run()
+    assert "round 1: 0 probes, as scripted" in run.told
 
 
 @pytest.mark.parametrize(("value", "verdict"), [(6.9, "not-better"), (7.0, "not-better"), (7.1, "not-better")])
