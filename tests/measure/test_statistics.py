@@ -117,6 +117,12 @@ def test_the_gain_that_noise_hides_is_the_one_that_power_finds_in_four_of_five(l
     assert findable_gain(math.exp(-half), math.exp(half), pairs, confidence=0.5) > gain
 
 
+def test_the_gain_that_noise_hides_by_scipys_t():
+    half, degrees = math.log(1.1), 4
+    share = stats.t.ppf(0.8, degrees) / stats.t.ppf(0.975, degrees)
+    assert findable_gain(1 / 1.1, 1.1, degrees + 1) == pytest.approx(math.exp(half * (1 + share)), rel=1e-6)
+
+
 def test_what_hides_in_the_noise_is_said():
     assert unseen(1.0, 1.0, 5) == "in this noise gains under 0 % may stay unseen"
     assert unseen(0.95, 1.05, 8) == "in this noise gains under 7.1 % may stay unseen"
