@@ -20,7 +20,8 @@ class Load:
     """A closed loop: `concurrency` requests of `prompt` tokens (after `shared` that all begin with) and `answer` tokens.
 
     `requests` None: a window; else exactly so many, and the time of them all. With a `bundle` the load is that bundle's own
-    benchmark with its own arguments and `more`, and `metric` is the figure that counts.
+    benchmark with its own arguments and `more`, and `metric` is the figure that counts. Long prompts need a window of
+    at least `least_window_s`, so that some answer ends in it.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Load:
     unit: str = "tokens/s"
     lower: bool = False
     windowed: bool = True
+    least_window_s: float = 0.0
 
 
 LOADS = (
@@ -45,7 +47,7 @@ LOADS = (
 )
 WORKLOADS = (
     Load("code-edits", 1, bundle="smollm2-135m-cpu-code-edit"),
-    Load("shared-prefix", 8, bundle="smollm2-135m-cpu-prefix-caching"),
+    Load("shared-prefix", 8, bundle="smollm2-135m-cpu-prefix-caching", least_window_s=24.0),
     Load(
         "json",
         1,
@@ -65,7 +67,7 @@ WORKLOADS = (
         unit="requests/s",
         windowed=False,
     ),
-    Load("long-context", 4, bundle="smollm2-135m-cpu-long-context"),
+    Load("long-context", 4, bundle="smollm2-135m-cpu-long-context", least_window_s=24.0),
 )
 """What the workload says and a general server may or may not use: each peer is set up for it as well as it can be."""
 
@@ -167,7 +169,7 @@ def _cell(peer: Peer, load: Load, number: int, url: str, window_s: float, seed: 
     if load.requests is not None:
         command += ["--num-requests", str(load.requests)]
     elif load.windowed:
-        command += ["--window", str(window_s)]
+        command += ["--window", str(max(window_s, load.least_window_s))]
     if name := peer.asked_name():
         command += ["--model", name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
@@ -175,6 +177,9 @@ def _cell(peer: Peer, load: Load, number: int, url: str, window_s: float, seed: 
         return Cell(peer.name, load.name, number, None, error=_first_line(done.stderr) or f"exit {done.returncode}")
     document = json.loads(output.read_text(encoding="utf-8"))
     failed = int(document.get("failed") or 0)
+    why = "" if document[load.metric] is not None else str(document.get(f"{load.metric}_reason") or "no figure")
+    if failed:
+        why = f"{failed} of {document['requests']} requests failed: {document.get('failures')}"
     return Cell(
         peer.name,
         load.name,
@@ -182,7 +187,7 @@ def _cell(peer: Peer, load: Load, number: int, url: str, window_s: float, seed: 
         document[load.metric],
         (document.get("ttft_s") or {}).get("p50"),
         failed,
-        "" if not failed else f"{failed} of {document['requests']} requests failed: {document.get('failures')}",
+        why,
         int(document["requests"]),
         load.lower,
     )

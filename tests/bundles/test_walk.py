@@ -288,3 +288,27 @@ def _python(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=280,
         check=False,
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("smollm2-135m-cpu-prefix-caching", []),
+        ("smollm2-135m-cpu-chat", []),
+        ("smollm2-135m-cpu-chat", ["--endpoint", "/v1/completions"]),
+    ],
+)
+def test_answers_of_real_weights_belong_to_their_prompts(name, more, tmp_path):
+    """A benchmark gives no figure where answers don't name what was asked: even the small model has to, behind long prompts."""
+    weights, bundle = weights_of(name), read_bundle(SERVING / name)
+    with reference_of(bundle.path, weights, tmp_path) as url:
+        output = tmp_path / "o.json"
+        common = ["--url", url, "--model-dir", str(weights), "--output-json", str(output), "--seed", "5"]
+        few = ["--num-requests", "8", "--concurrency", "2", "--max-tokens", "32", "--warmup", "1", "--calibrate", "0"]
+        done = _python(bundle.benchmark_script, *bundle.benchmark_args, *common, *few, *more)
+    document = json.loads(output.read_text())
+    assert document["plausibility"]["n"] == 8, done.stderr
+    assert document["plausibility"]["names_own"] >= 0.6
+    assert document["plausibility"]["ok"] is True
+    assert document["output_tokens_per_s"] > 0

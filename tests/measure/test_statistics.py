@@ -124,8 +124,8 @@ def test_the_gain_that_noise_hides_by_scipys_t():
 
 
 def test_what_hides_in_the_noise_is_said():
-    assert unseen(1.0, 1.0, 5) == "in this noise gains under 0 % may stay unseen"
-    assert unseen(0.95, 1.05, 8) == "in this noise gains under 7.1 % may stay unseen"
+    assert unseen(1.0, 1.0, 5) == "in this noise gains under 1× may stay unseen"
+    assert unseen(0.95, 1.05, 8) == "in this noise gains under 1.07× may stay unseen"
 
 
 def test_power_at_its_ends():

@@ -86,7 +86,7 @@ def test_the_decisions(whole: RunView) -> None:
     ]  # fmt: skip
     assert [row.reason for row in rows[1:]] == [
         "10× (95 % interval 10 to 10, 5 pairs) of c0", "a first window shows 0.48× of c1's value", "no port",
-        "slower: 1× (95 % interval 1 to 1, 5 pairs) of c1", "the interval holds 1: 1× (95 % interval 1 to 1, 5 pairs) of c1; in this noise gains under 0 % may stay unseen",
+        "slower: 1× (95 % interval 1 to 1, 5 pairs) of c1", "the interval holds 1: 1× (95 % interval 1 to 1, 5 pairs) of c1; in this noise gains under 1× may stay unseen",
     ]  # fmt: skip
     assert [row.value for row in rows] == pytest.approx([25, 250, 120, None, 249.9, 250])
     assert [row.ratio for row in rows] == pytest.approx([None, 10, None, None, 0.9996, 1])

@@ -114,7 +114,7 @@ def findable_gain(low: float, high: float, pairs: int, found: float = 0.8, confi
 
 def unseen(low: float, high: float, pairs: int) -> str:
     """What a comparison that found nothing says of small gains."""
-    return f"in this noise gains under {100 * (findable_gain(low, high, pairs) - 1):.2g} % may stay unseen"
+    return f"in this noise gains under {findable_gain(low, high, pairs):.3g}× may stay unseen"
 
 
 def _mean_and_sd(values: Sequence[float]) -> tuple[float, float]:

@@ -206,7 +206,8 @@ class Prompts:
                 user = f"{name}:{middle} {ask}" if middle else ask
                 prompt.messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
                 return prompt, len(self.tokens.chat_ids(prompt.messages))
-            story = f"The long story of {name} the {person}. One morning {name}"
+            # After a heading with the name even a small model says it, whatever stood before.
+            story = f"This is {name} the {person}.\n\n# The story of {name}\n\n"
             prompt.text = f"{self.shared}{code} {name}:{middle} {story}"
             return prompt, len(self.tokens.ids(prompt.text, special=True))
 
