@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from vibeserve.agents import Proposal
-from vibeserve.agents.playbook.builder import build, closure, engine_builds, parts
+from vibeserve.agents.playbook.builder import build, closure, engine_builds, engine_toml, parts
 from vibeserve.agents.playbook.technique import techniques
 from vibeserve.base.errors import InputError
 
@@ -118,9 +118,10 @@ def test_techniques_set_what_the_engine_knows() -> None:
     from vibeserve.engine.settings import Settings, settings_from
     from vibeserve.engine.transformers_core import transformers_settings_from
 
-    tables = {"http": http_settings_from, "transformers": transformers_settings_from}
+    tables = {"engine": settings_from, "http": http_settings_from, "transformers": transformers_settings_from}
     for technique in techniques():
-        assert settings_from(dict(technique.changes.settings))
+        for table, own in tomllib.loads(engine_toml(dict(technique.changes.settings))).items():
+            assert tables[table](own), technique.name
         known = set(Settings().to_dict())
         assert set(technique.changes.computed) <= known
         for knob in technique.knobs:

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from vibeserve.base.errors import InputError
 from vibeserve.cli.verbs import GROUPS, VERBS
 
 
@@ -69,3 +70,30 @@ def test_a_current_directory_that_is_gone_is_said(cli, tmp_path, monkeypatch):
     code, _, err = cli("runs")
     assert code == 2
     assert "error: the current directory does not exist any more" in err
+
+
+def test_debug_shows_the_traceback_and_a_scripts_own_words_are_handed_on(cli, tmp_path):
+    with pytest.raises(InputError):
+        cli("show", "no-such-run", "--runs-dir", tmp_path, "--debug")
+    script = tmp_path / "words.py"
+    script.write_text("import sys\nprint(sys.argv[1:])\n")
+    argv = [sys.executable, "-m", "vibeserve.cli.main", "nki", "run", str(script), "--debug", "--http"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "['--debug', '--http']\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "port"),
+    [(["--http"], "8765"), (["--http", "--json"], "8765"), (["--http", "127.0.0.1:99"], "127.0.0.1:99")],
+)
+def test_the_tools_port_may_be_left_out(cli, tmp_path, monkeypatch, words, port):
+    served = []
+    monkeypatch.setattr("vibeserve.mcp.server.serve", lambda workspace, address: served.append((workspace, address)))
+    code, out, err = cli("mcp", "--workspace", tmp_path, *words)
+    host, _, number = port.rpartition(":")
+    assert (code, served) == (0, [(tmp_path, (host or "127.0.0.1", int(number)))])
+    if "--json" in words:
+        assert json.loads(out) == {"url": "http://127.0.0.1:8765/mcp", "workspace": str(tmp_path)}
+    else:
+        assert out == ""
+        assert f":{number}/mcp" in err

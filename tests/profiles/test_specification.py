@@ -35,17 +35,33 @@ def served(tmp_path_factory):
         "HOME": str(home)
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "vibeserve.cli.main", "profile", "serve", "--disable-ui", "--api-server-port", "0"],
+        [
+            sys.executable,
+            "-m",
+            "vibeserve.cli.main",
+            "profile",
+            "serve",
+            "--disable-ui",
+            "--api-server-port",
+            "0",
+            "--json",
+        ],
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
     )
     assert process.stderr is not None
+    assert process.stdout is not None
+    told = json.loads(process.stdout.readline())
     found = re.search(r"http://localhost:(\d+)/", process.stderr.readline())
     assert found
+    assert told == {"api": f"http://localhost:{found.group(1)}", "ui": None}
     yield home, int(found.group(1))
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=20) == 0
+    assert process.stdout.read() == ""
+    process.stdout.close()
     process.stderr.close()
 
 

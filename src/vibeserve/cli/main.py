@@ -19,6 +19,7 @@ from vibeserve.base.jsonio import dumps
 from vibeserve.cli.verbs import GROUPS, VERBS
 
 _TYPERS_INTERRUPTED = 130
+_MCP_PORT = "8765"
 _SEED_FORM = ("--ref", "--acc-checker", "--bench")
 
 
@@ -107,9 +108,11 @@ def run(args: list[str]) -> int:
     """Run one command line and return its exit code."""
     if args and args[0].startswith("--") and any(arg.split("=")[0] in _SEED_FORM for arg in args):
         args = ["optimize", *args]
-    debug = "--debug" in args
-    if debug:
-        args = [arg for arg in args if arg != "--debug"]
+    own = _own(args)
+    debug = "--debug" in own
+    args = [arg for arg in own if arg != "--debug"] + args[len(own) :]
+    if args[:1] == ["mcp"]:
+        args = _with_port(args)
     if not _here():
         return _report(InputError("the current directory does not exist any more", hint="go to one that does"), args)
     try:
@@ -138,6 +141,23 @@ def run(args: list[str]) -> int:
             return EXIT_BAD_INPUT
         text = " ".join(str(error.format_message()).split())
         return _report(InputError(text or type(error).__name__, hint=f"see 'vibeserve {_verb_of(args)}--help'"), args)
+
+
+def _own(args: list[str]) -> list[str]:
+    """The words that are ours: not those behind `--`, nor those behind the script of `nki run`, which are handed on."""
+    ends = [at for at, arg in enumerate(args) if arg == "--"]
+    if args[:2] == ["nki", "run"]:
+        ends += [at for at, arg in enumerate(args) if arg.endswith(".py")]
+    return args[: min(ends, default=len(args))]
+
+
+def _with_port(args: list[str]) -> list[str]:
+    """`--http` without its value means the default port; the parser knows no option with a value that may be left out."""
+    found: list[str] = []
+    for at, arg in enumerate(args):
+        bare = arg == "--http" and (at + 1 == len(args) or args[at + 1].startswith("-"))
+        found += [arg, _MCP_PORT] if bare else [arg]
+    return found
 
 
 def _here() -> bool:

@@ -14,8 +14,9 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document 
 
 
 def print_json(value: Any) -> None:
-    """Print `value` as the one JSON document on stdout."""
+    """Print `value` as the one JSON document on stdout, at once: a server's reader waits for it while the server runs."""
     sys.stdout.write(dumps(value) + "\n")
+    sys.stdout.flush()
 
 
 def note(text: str) -> None:
