@@ -69,7 +69,7 @@ def ask(url: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.slow if "reward" in k else ()) for k in KINDS])
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.slow if k != "embeddings" else ()) for k in KINDS])
 def test_from_a_sentence_to_figures(kind, tmp_path):
     goal, outputs = KINDS[kind]
     modality = kind.split(" ")[0]

@@ -100,7 +100,9 @@ def test_one_that_leaks_until_its_memory_is_spent_has_failed(evaluate, fake, mon
     assert "it took more memory than it may" in document["reason"]
 
 
-def test_a_candidate_that_touches_the_evaluator_is_caught(evaluate, fake, tmp_path, monkeypatch):
+@pytest.fixture
+def sly(fake):
+    """A candidate that overwrites the model's weights where it can."""
     directory = fake("sly")
     (directory / "server.py").rename(directory / "fake_server.py")
     (directory / "server.py").write_text(
@@ -112,12 +114,21 @@ def test_a_candidate_that_touches_the_evaluator_is_caught(evaluate, fake, tmp_pa
         "    (model / 'weights.bin').write_bytes(b'mine')\n"
         "sys.exit(main())\n"
     )
-    if choose().isolated:
-        _, out, _ = evaluate(directory)
-        assert json.loads(out)["verdict"] in ("kept", "not-better")
-        assert not (tmp_path / "model" / "weights.bin").exists()
+    return directory
+
+
+@pytest.mark.slow
+def test_in_the_sandbox_a_candidate_cannot_touch_the_evaluator(evaluate, sly, tmp_path):
+    if not choose().isolated:
+        pytest.skip("not run: there is no sandbox here")
+    _, out, _ = evaluate(sly)
+    assert json.loads(out)["verdict"] in ("kept", "not-better")
+    assert not (tmp_path / "model" / "weights.bin").exists()
+
+
+def test_a_candidate_that_touches_the_evaluator_is_caught(evaluate, sly, monkeypatch):
     monkeypatch.setattr("vibeserve.measure.sandbox._detect", lambda: NoSandbox("for a test"))
-    code, out, _ = evaluate(directory)
+    code, out, _ = evaluate(sly)
     document = json.loads(out)
     assert (code, document["verdict"]) == (1, "rejected-integrity")
     assert document["sandbox"].startswith("none (for a test)")

@@ -1,7 +1,7 @@
 """Bounds and gaps: one profile worked out on paper, odd profiles, and properties."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profiles import made
 
@@ -160,6 +160,7 @@ def test_an_empty_window_is_refused(window):
 span = st.tuples(st.integers(0, 5000), st.integers(1, 2000)).map(lambda p: (p[0], p[0] + p[1]))
 
 
+@settings(max_examples=20)
 @given(
     st.lists(span, min_size=1, max_size=12),
     st.lists(st.tuples(st.sampled_from(["tensor", "vector", "scalar", "gpsimd", "sync"]), span), max_size=12),
