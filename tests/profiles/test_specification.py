@@ -1,5 +1,6 @@
 """The specification's profiling snippets, read from its folder and run unchanged but for port and data path."""
 
+import itertools
 import json
 import os
 import re
@@ -53,7 +54,7 @@ def served(tmp_path_factory):
     )
     assert process.stderr is not None
     assert process.stdout is not None
-    told = json.loads(process.stdout.readline())
+    told = json.loads("".join(itertools.takewhile(lambda line: line != "}\n", process.stdout)) + "}")
     found = re.search(r"http://localhost:(\d+)/", process.stderr.readline())
     assert found
     assert told == {"api": f"http://localhost:{found.group(1)}", "ui": None}
