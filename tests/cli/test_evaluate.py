@@ -15,7 +15,7 @@ import pytest
 
 from vibeserve.measure import fake_server
 from vibeserve.measure.sandbox import NoSandbox, choose
-from vibeserve.search.evaluate import spend
+from vibeserve.search.evaluate import most_pairs, spend
 
 MINI = Path(__file__).parents[1] / "measure" / "data" / "mini"
 
@@ -184,6 +184,13 @@ def test_a_program_that_the_sandbox_hides_is_explained(evaluate, fake, tmp_path)
 )
 def test_pairs_and_windows_follow_from_what_is_left_of_the_budget(left_s, pairs, window_s, spent):
     assert spend(left_s, pairs, window_s) == spent
+
+
+@pytest.mark.parametrize(
+    ("left_s", "most"), [(None, 20), (10_000, 20), (820, 20), (780, 19), (340, 8), (300, 7), (0, 0)]
+)
+def test_noise_adds_pairs_as_far_as_the_budget_goes(left_s, most):
+    assert max(0, most_pairs(left_s, 15.0)) == most
 
 
 def test_mistakes(evaluate, fake, tmp_path):

@@ -285,11 +285,39 @@ def test_who_fails_keeps_nobody_waiting() -> None:
     def fails(_: Any) -> Answer:
         raise RuntimeError("broken")
 
-    company = _Company(2)
+    company = _Company(1)
     with pytest.raises(RuntimeError, match="broken"):
-        company.run([_Job("one", fails), _Job("two", lambda known: known["one"], ("one",))])
+        company.run([_Job("one", fails)])
     assert (company.answers["one"].error, company.answers["one"].asked) == ("not asked", 0)
-    assert company.answers["two"] is company.answers["one"]
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, RuntimeError])
+def test_who_is_interrupted_waits_for_no_request_and_sends_no_other(failure: type[BaseException]) -> None:
+    began, release, sent = threading.Event(), threading.Event(), []
+
+    def slow(_: Any) -> Answer:
+        began.set()
+        assert release.wait(20)
+        return Answer("p", 1)
+
+    def fails(_: Any) -> Answer:
+        assert began.wait(20)
+        raise failure
+
+    def later(_: Any) -> Answer:
+        sent.append("later")
+        return Answer("p", 1)
+
+    company = _Company(2)
+    with pytest.raises(failure):
+        company.run([_Job("slow", slow), _Job("fails", fails), _Job("leans", later, ("slow",)), _Job("later", later)])
+    assert "slow" not in company.answers
+    release.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("judge"):
+            thread.join(20)
+    assert company.answers["slow"].text == ""
+    assert sent == []
 
 
 def test_a_job_is_told_the_answers_that_it_leans_on() -> None:

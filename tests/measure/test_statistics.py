@@ -2,6 +2,7 @@
 
 import math
 import random
+import statistics
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from vibeserve.measure.statistics import (
     findable_gain,
     log_ratios,
     paired_ratio,
+    pairs_needed,
     power,
     screen_rejects,
     t_quantile,
@@ -121,6 +123,37 @@ def test_the_gain_that_noise_hides_by_scipys_t():
     half, degrees = math.log(1.1), 4
     share = stats.t.ppf(0.8, degrees) / stats.t.ppf(0.975, degrees)
     assert findable_gain(1 / 1.1, 1.1, degrees + 1) == pytest.approx(math.exp(half * (1 + share)), rel=1e-6)
+
+
+def test_more_pairs_after_the_first_keep_to_the_spread_of_the_first():
+    first = [1.0, 1.1, 0.9, 1.05, 1.0]
+    whole = paired_ratio([1.0] * 7, [*first, 2.0, 0.5], first=5)
+    logs = [math.log(value) for value in [*first, 2.0, 0.5]]
+    half = stats.t.ppf(0.975, 4) * statistics.stdev(logs[:5]) / math.sqrt(7)
+    assert whole.pairs == 7
+    assert whole.log_sd == pytest.approx(statistics.stdev(logs[:5]))
+    assert math.log(whole.high) == pytest.approx(statistics.fmean(logs) + half)
+    assert paired_ratio([1.0] * 5, first, first=8) == paired_ratio([1.0] * 5, first)
+    with pytest.raises(InputError, match="4 pairs are too few"):
+        paired_ratio([1.0] * 7, [*first, 2.0, 0.5], first=4)
+
+
+@pytest.mark.parametrize(("log_sd", "pairs"), [(0.0, 8), (0.04, 8), (0.05, 12), (0.068, 21), (0.066, 20), (0.2, 179)])
+def test_pairs_needed(log_sd, pairs):
+    quantiles = stats.t.ppf(0.975, 7) + stats.t.ppf(0.8, 7)
+    assert pairs_needed(log_sd, 8) == pairs == max(8, math.ceil((quantiles * log_sd / math.log(1.05)) ** 2))
+
+
+@pytest.mark.parametrize("log_sd", [0.01, 0.05, 0.1])
+@pytest.mark.parametrize(("gain", "low", "high"), [(1.0, 0.0, 0.05), (1.05, 0.78, 1.0)])
+def test_with_the_pairs_that_noise_asks_for_a_gain_is_found_whatever_the_noise(log_sd, gain, low, high):
+    chance, better = random.Random(11), 0
+    for _ in range(1500):
+        b = [gain * math.exp(chance.gauss(0, log_sd)) for _ in range(8)]
+        wanted = pairs_needed(paired_ratio([1.0] * 8, b).log_sd, 8)
+        b += [gain * math.exp(chance.gauss(0, log_sd)) for _ in range(wanted - 8)]
+        better += paired_ratio([1.0] * wanted, b, first=8).better
+    assert low <= better / 1500 <= high
 
 
 def test_what_hides_in_the_noise_is_said():

@@ -21,8 +21,9 @@ def evaluate(
     against: Annotated[Path | None, typer.Option(help="Another candidate; without it, the bundle's reference.")] = None,
     runs_dir: Annotated[Path | None, typer.Option(help="Where the runs lie.")] = None,
     budget: Annotated[
-        str, typer.Option(help="Time for all of it: sets pairs and windows where they are not given.")
-    ] = "5m",
+        str | None,
+        typer.Option(help="Time for all of it. Without it: about five minutes, more where noise asks for more pairs."),
+    ] = None,
     pairs: Annotated[int | None, typer.Option(help="Pairs of windows, at least 5.")] = None,
     window: Annotated[float | None, typer.Option(min=0.1, help="Seconds of load in a window.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of prompts, probes and order; without it, drawn.")] = None,
@@ -46,8 +47,8 @@ def evaluate(
     target = read_bundle(bundle)
     if pairs is not None and pairs < MIN_PAIRS:
         raise InputError(f"--pairs {pairs} is too few for an interval", hint=f"measure at least {MIN_PAIRS}")
-    seconds = parse_budget(budget).seconds
-    if seconds is None:
+    seconds = parse_budget(budget).seconds if budget is not None else None
+    if budget is not None and seconds is None:
         raise InputError(f"--budget {budget!r} names no time", hint="for example --budget 5m")
     weights = model_dir or materialize(target, trust_remote_code=trust_remote_code, note=note)
     if not weights.is_dir():

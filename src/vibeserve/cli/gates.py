@@ -55,7 +55,10 @@ def bench(
     url: Annotated[str, typer.Option(help="The running server, as http://HOST:PORT.")],
     passed: Passed = None,
     against: Annotated[str | None, typer.Option(help="A second server: how many times better is --url?")] = None,
-    pairs: Annotated[int | None, typer.Option(help="With --against: pairs of windows, at least 5.")] = None,
+    pairs: Annotated[
+        int | None,
+        typer.Option(help="With --against: pairs of windows, at least 5; without it, 8 to 20, as the noise asks."),
+    ] = None,
     window: Annotated[float | None, typer.Option(min=0.1, help="Seconds of load in a window.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the prompts and of the order.")] = 0,
     timeout: Annotated[
@@ -118,11 +121,11 @@ def _against(
     extra: list[str],
     folder: Path,
 ) -> dict[str, Any]:
-    from vibeserve.measure import DEFAULT_PAIRS, DEFAULT_WINDOW_S, Window, compare
+    from vibeserve.measure import DEFAULT_PAIRS, DEFAULT_WINDOW_S, MOST_PAIRS, Window, compare
     from vibeserve.measure.bench_document import bench_document
 
     other = _reached(against, target.health)
-    count = pairs or DEFAULT_PAIRS
+    count = str(pairs or f"{DEFAULT_PAIRS} to {MOST_PAIRS}")
 
     def told(one: Window) -> None:
         name = server.url if one.side == "b" else against
@@ -134,7 +137,8 @@ def _against(
         weights,
         other,
         server,
-        pairs=count,
+        pairs=pairs or DEFAULT_PAIRS,
+        most=None if pairs else MOST_PAIRS,
         window_s=window or DEFAULT_WINDOW_S,
         seed=seed,
         output_dir=folder,

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from vibeserve.judge.client import Answer, Client
 from vibeserve.judge.probes.agreement import shared
 from vibeserve.judge.result import ProbeResult
 from vibeserve.judge.traffic import Prompt
+from vibeserve.judge.workers import workers
 
 NAME = "loops"
 #: The reference is asked for so many answers at most, and for so long; it may be slow.
@@ -45,7 +45,7 @@ def asked(
     width = max(client.traffic.width, 2)
     # Those that leave a loop first; a sort keeps the order of the others.
     chosen = sorted(truths, key=lambda truth: left_at(truth.token_ids or ()) is None)[: max(ENOUGH, width)]
-    with ThreadPoolExecutor(width, thread_name_prefix="judge") as pool:
+    with workers(width) as pool:
         answers = list(pool.map(lambda truth: client.ask(truth.prompt, length), chosen))
     return list(zip(chosen, answers, strict=True))
 

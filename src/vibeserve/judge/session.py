@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, wait
 from dataclasses import dataclass
 from random import Random
 
@@ -16,6 +16,7 @@ from vibeserve.base.randomness import stream
 from vibeserve.judge.client import Answer, Client
 from vibeserve.judge.prompts import draw, shortened, twins_of
 from vibeserve.judge.traffic import MOST_AT_ONCE, Prompt
+from vibeserve.judge.workers import workers
 
 #: Prompts that are asked twice; each repetition is paired with a first time, taken right before or after it.
 PAIRS = 4
@@ -133,13 +134,13 @@ class _Company:
     def run(self, jobs: Sequence[_Job]) -> dict[str, Answer]:
         """All answers by name. What a job leans on must stand ahead of it."""
         left = iter(jobs)
-        taking = threading.Lock()
+        taking, stopped = threading.Lock(), threading.Event()
 
         def work() -> None:
             while True:
                 with taking:
                     job = next(left, None)
-                if job is None:
+                if job is None or stopped.is_set():
                     return
                 with self._done:
                     while not all(name in self.answers for name in job.after):
@@ -152,9 +153,13 @@ class _Company:
                         self.answers[job.name] = answer
                         self._done.notify_all()
 
-        with ThreadPoolExecutor(self._width, thread_name_prefix="judge") as pool:
-            for worker in [pool.submit(work) for _ in range(self._width)]:
-                worker.result()
+        with workers(self._width) as pool:
+            try:
+                done, _ = wait([pool.submit(work) for _ in range(self._width)], return_when=FIRST_EXCEPTION)
+                for worker in done:
+                    worker.result()
+            finally:
+                stopped.set()
         return self.answers
 
 

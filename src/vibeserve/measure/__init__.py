@@ -4,6 +4,7 @@ from vibeserve.measure.candidate import Candidate, missing_requirements, read_ca
 from vibeserve.measure.compare import (
     DEFAULT_PAIRS,
     DEFAULT_WINDOW_S,
+    MOST_PAIRS,
     SAME,
     Comparison,
     Window,
@@ -22,12 +23,22 @@ from vibeserve.measure.launch import RunningServer, free_port, launch
 from vibeserve.measure.noise import Load, LoadWatch, quiet_now
 from vibeserve.measure.reference import reference_candidate
 from vibeserve.measure.servers import ExternalServer, Server, at_rest, wait_until_idle
-from vibeserve.measure.statistics import MIN_PAIRS, Ratio, findable_gain, paired_ratio, power, screen_rejects, unseen
+from vibeserve.measure.statistics import (
+    MIN_PAIRS,
+    Ratio,
+    findable_gain,
+    paired_ratio,
+    pairs_needed,
+    power,
+    screen_rejects,
+    unseen,
+)
 
 __all__ = [
     "DEFAULT_PAIRS",
     "DEFAULT_WINDOW_S",
     "MIN_PAIRS",
+    "MOST_PAIRS",
     "SAME",
     "BenchResult",
     "Candidate",
@@ -59,6 +70,7 @@ __all__ = [
     "order_of",
     "pair_seed",
     "paired_ratio",
+    "pairs_needed",
     "plan_cpus",
     "power",
     "quiet_now",

@@ -207,8 +207,8 @@ class Bench:
             extra_args=extra,
             group=self._group,
         )
-        noisy = "; ".join(result.noisy)
-        return Window(result.value, result.failed, result.detail, noisy, self._relative(log)), result
+        noisy, waiting = "; ".join(result.noisy), waiting_share(result.document)
+        return Window(result.value, result.failed, result.detail, noisy, self._relative(log), waiting=waiting), result
 
     def _figures(self, result: BenchResult) -> dict[str, Fact]:
         """The benchmark's own figures and workload."""
@@ -254,6 +254,13 @@ def _require_whole(server: Any, result: GateResult) -> None:
     server.running.require_alive()
     if killed_from_outside(result.exit_code):
         raise KilledError(result.detail)
+
+
+def waiting_share(document: Mapping[str, Any]) -> float:
+    """The share of a window's requests that it cut off before their first token; 0 where the benchmark does not say."""
+    first = document.get("ttft_s")
+    count, cut_off = (first.get("n"), first.get("cut_off")) if isinstance(first, dict) else (None, None)
+    return cut_off / count if isinstance(count, int) and isinstance(cut_off, int) and count > 0 else 0.0
 
 
 def _slim(document: Mapping[str, Any]) -> dict[str, Any]:

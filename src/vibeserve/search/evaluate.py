@@ -18,6 +18,7 @@ from vibeserve.measure import (
     DEFAULT_PAIRS,
     DEFAULT_WINDOW_S,
     MIN_PAIRS,
+    MOST_PAIRS,
     Comparison,
     RunError,
     RunningServer,
@@ -125,7 +126,7 @@ def evaluate(
     seed: int,
     pairs: int | None = None,
     window_s: float | None = None,
-    budget_s: float = BUDGET_S,
+    budget_s: float | None = None,
     against: Path | None = None,
     trust_remote_code: bool = False,
     told: Callable[[str], None] = lambda text: None,
@@ -137,7 +138,8 @@ def evaluate(
 
     The gates: start, check, the judge's probes (with the reference as their oracle), integrity (nothing of the evaluator
     or the model has changed), pairs of windows, and a window of a new life for who has won them. `output_dir` gets every log and document. What is given of `pairs`
-    and `window_s` stands; what is left out follows from what the gates have left of `budget_s` (`spend`).
+    and `window_s` stands; what is left out follows from what the gates have left of `budget_s` (`spend`). Without a
+    budget it is planned for five minutes, and noisy pairs may add to their number (`compare`).
 
     Raises InputError for a candidate that cannot be read, CheckError where the *other* server fails: that says nothing
     about the candidate, MissingError where `require_sandbox` and no sandbox works here.
@@ -177,9 +179,10 @@ def evaluate(
             if changed:
                 return ended("rejected-integrity", changed)
             other = running.enter_context(_other(course, against or reference))
-            left_s = budget_s - (course.clock.monotonic_s() - begin_s) - probe_s - server.ready_s
-            pairs, window_s = spend(left_s, pairs, window_s)
-            comparison = _measure(course, other, server, pairs, window_s)
+            gates_s = course.clock.monotonic_s() - begin_s + probe_s + server.ready_s
+            count, window_s = spend((budget_s or BUDGET_S) - gates_s, pairs, window_s)
+            most = count if pairs is not None else most_pairs(budget_s and budget_s - gates_s, window_s)
+            comparison = _measure(course, other, server, count, most, window_s)
             if caught := _afterwards(course, server, other, comparison, min(window_s, SHORTEST_WINDOW_S), running):
                 return ended(*caught)
         except RunError as failure:
@@ -199,7 +202,7 @@ def _in_words(comparison: Comparison, other: str) -> str:
         return f"{comparison.ratio:.4g} times {other} (no interval)"
     low, high = comparison.ci95
     words = f"{comparison.ratio:.4g} times {other} (95 %: {low:.4g} to {high:.4g})"
-    return f"{words}; {unseen(low, high, comparison.pairs)}" if low <= 1.0 <= high else words
+    return f"{words}; {unseen(low, high, comparison.first)}" if low <= 1.0 <= high else words
 
 
 def spend(left_s: float, pairs: int | None = None, window_s: float | None = None) -> tuple[int, float]:
@@ -217,6 +220,13 @@ def spend(left_s: float, pairs: int | None = None, window_s: float | None = None
         enough = (2 * DEFAULT_PAIRS + 1) * (window_s + OVERHEAD_S) <= left_s
         pairs = DEFAULT_PAIRS if enough else MIN_PAIRS
     return pairs, window_s
+
+
+def most_pairs(left_s: float | None, window_s: float) -> int:
+    """How far noisy pairs may add to their number: as far as `left_s` goes, None without end, and never above 20."""
+    if left_s is None:
+        return MOST_PAIRS
+    return min(MOST_PAIRS, int((left_s / (window_s + OVERHEAD_S) - 1) / 2))
 
 
 def _check(course: _Course, server: RunningServer) -> tuple[str, str] | None:
@@ -303,15 +313,18 @@ def _other(course: _Course, directory: Path, name: str = "against") -> RunningSe
         raise CheckError(f"the server to compare with did not start: {failure.message}", hint=failure.hint) from failure
 
 
-def _measure(course: _Course, other: RunningServer, server: RunningServer, pairs: int, window_s: float) -> Comparison:
+def _measure(
+    course: _Course, other: RunningServer, server: RunningServer, pairs: int, most: int, window_s: float
+) -> Comparison:
     expected_s = 2 * pairs * (window_s + OVERHEAD_S)
     course.told(
         f"measuring {pairs} pairs of {window_s:g} s windows: about {expected_s:.0f} s, more where others disturb …"
     )
+    count = f"{pairs} to {most}" if most > pairs else f"{pairs}"
 
     def told(window: Window) -> None:
         name = "candidate" if window.side == "b" else "the other"
-        course.told(f"pair {window.pair + 1} of {pairs}: {name}: {window.result.value:.5g} {course.bundle.metric.unit}")
+        course.told(f"pair {window.pair + 1} of {count}: {name}: {window.result.value:.5g} {course.bundle.metric.unit}")
 
     try:
         return compare(
@@ -320,6 +333,7 @@ def _measure(course: _Course, other: RunningServer, server: RunningServer, pairs
             other,
             server,
             pairs=pairs,
+            most=most,
             window_s=window_s,
             seed=course.seed,
             output_dir=course.output_dir / "windows",

@@ -25,7 +25,10 @@ class Gate:
 
 @dataclass(frozen=True)
 class Window:
-    """One window of load on one server. `value` is None with `reason` where the metric cannot be had."""
+    """One window of load on one server. `value` is None with `reason` where the metric cannot be had.
+
+    `waiting` is the share of its requests that had no first token when it ended.
+    """
 
     value: float | None
     failed: int = 0
@@ -33,6 +36,7 @@ class Window:
     noisy: str = ""
     document: str = ""
     retried: bool = False
+    waiting: float = 0.0
     facts: dict[str, Fact] = field(default_factory=dict)
 
 

@@ -20,7 +20,7 @@ from vibeserve.search.killed import once_more
 from vibeserve.search.lab import Window
 from vibeserve.search.lives import outlasts
 from vibeserve.search.loads import Load, measurement
-from vibeserve.search.pairs import Match, measure_pairs
+from vibeserve.search.pairs import LONGER, Match, measure_pairs
 from vibeserve.search.store import CandidateRow, DecisionRow, EvidenceRow, GateRow, HypothesisRow
 from vibeserve.search.verdict import SCREEN_REJECTS_BELOW, Comparison, improvement, in_words
 
@@ -205,20 +205,26 @@ def _probe(run: Run, trial: Trial, when: str = "") -> Finding | None:
 
 
 def _screen(run: Run, trial: Trial) -> Finding | None:
-    """One window with the candidate's counters: activation, evidence, and a look that may only reject."""
+    """One window with the candidate's counters: activation, evidence, and a look that may only reject.
+
+    A longer one follows where most requests still waited for their first token when it ended: that shows nothing yet.
+    """
 
     def work(step: Step) -> dict[str, Any]:
         server = run.servers.get(trial.candidate, trial.commit)
-        seed, window_s = run.seed_of("screen", trial.number), run.plan.screen_s
-        log = run.log(trial.candidate, "screen.json")
-        try:
-            window = run.lab.observe(server, seed=seed, window_s=window_s, log=log)
-        except KilledError:
-            raise
-        except RunError as failure:
-            window = Window(None, reason=str(failure))
-        load = Load(trial.number, "screen", 0, seed, window_s)
-        step.add(measurement(run, load, trial.candidate, window))
+        window, seed = Window(None), run.seed_of("screen", trial.number)
+        for attempt, window_s in enumerate((run.plan.screen_s, LONGER * run.plan.screen_s)):
+            log = run.log(trial.candidate, f"screen{'-longer' if attempt else ''}.json")
+            try:
+                window = run.lab.observe(server, seed=seed, window_s=window_s, log=log)
+            except KilledError:
+                raise
+            except RunError as failure:
+                window = Window(None, reason=str(failure))
+            load = Load(trial.number, "screen", attempt, seed, window_s)
+            step.add(measurement(run, load, trial.candidate, window))
+            if window.waiting <= 0.5:
+                break
         for name, fact in window.facts.items():
             step.add(EvidenceRow(trial.candidate, name, fact.value, fact.unit, fact.provenance, fact.source))
         return {"value": window.value, "reason": window.reason, "failed": window.failed}

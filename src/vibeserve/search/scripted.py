@@ -48,6 +48,7 @@ class Behaviour:
     dies: str = ""
     silent: tuple[int, ...] = ()  # the windows, counted from 1, in which nothing comes
     facts: Mapping[str, float] = field(default_factory=dict)
+    shows_after_s: float = 0.0  # a shorter window ends before most requests have a token, and its counters show nothing
     tampers: bool = False
     start_s: float = 5.0
     next_lives: float = 1.0  # what its value is multiplied by once it was started again
@@ -150,8 +151,11 @@ class ScriptedLab:
 
     def observe(self, server: Any, *, seed: int, window_s: float, log: Path) -> Window:
         window = self.window(server, [], seed=seed, window_s=window_s, log=log)
-        facts = {name: Fact(value, "", "measured", "scripted") for name, value in server.behaviour.facts.items()}
-        return Window(window.value, window.failed, document=window.document, facts=facts)
+        shown = window_s >= server.behaviour.shows_after_s
+        told = server.behaviour.facts if shown else dict.fromkeys(server.behaviour.facts, 0.0)
+        facts = {name: Fact(value, "", "measured", "scripted") for name, value in told.items()}
+        waiting = 0.0 if shown else 0.9
+        return Window(window.value, window.failed, document=window.document, waiting=waiting, facts=facts)
 
     def curve(self, server: Any, *, concurrency: int, seed: int, window_s: float, log: Path) -> Window:
         window = self.window(server, [], seed=seed + concurrency, window_s=window_s, log=log)
