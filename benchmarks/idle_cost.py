@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks._engine import core_of, model_dir, prompt, run_all
 from benchmarks.rows import Row
 
-PAIRS = 20
+PAIRS = 40
 AT_ONCE = (1, 4)
 PROMPT, ANSWER = 48, 48
 TECHNIQUES: dict[str, dict[str, Any]] = {

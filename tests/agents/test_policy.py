@@ -102,8 +102,10 @@ def test_first_the_largest_gain_batching() -> None:
     assert "{" not in proposal.hypothesis
 
 
-def test_few_rounds_put_the_floor_together() -> None:
-    proposal = propose(budget_left_s=230.0)
+@pytest.mark.parametrize("few", [{"budget_left_s": 230.0}, {"budget_left_s": 499.0}, {"rounds_left": 4}])
+def test_few_rounds_put_the_floor_together(few: dict[str, Any]) -> None:
+    assert propose(budget_left_s=500.0).techniques == propose(rounds_left=5).techniques == ("continuous-batching",)
+    proposal = propose(**few)
     assert proposal.techniques == ("continuous-batching", "compiled-kernels")
     assert proposal.settings["backend"] == "compiled"
     assert {"core", "http", "compiled_backend"} <= set(proposal.parts)

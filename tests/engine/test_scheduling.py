@@ -69,6 +69,16 @@ def test_without_chunking_a_prompt_is_computed_whole() -> None:
     assert run(scheduler, manager) == [("long", 1), ("short", 2)]
 
 
+def test_whole_prompts_longer_than_a_step_join_those_who_decode_one_a_step() -> None:
+    scheduler, manager = parts(64, prefix_cache=False, chunked_prefill=False)
+    for name, length in (("a", 20), ("b", 20), ("c", 7), ("d", 8), ("e", 1)):
+        scheduler.waiting.append(sequence(tuple(range(length)), name))
+    assert run(scheduler, manager) == [("a", 20)]
+    assert run(scheduler, manager) == [("a", 1), ("b", 20)]
+    assert run(scheduler, manager) == [("a", 1), ("b", 1), ("c", 7)]
+    assert run(scheduler, manager) == [("a", 1), ("b", 1), ("c", 1), ("d", 8)]
+
+
 def test_requests_with_one_beginning_wait_for_the_first_and_share_its_blocks() -> None:
     scheduler, manager = parts(64)
     shared = tuple(range(8))

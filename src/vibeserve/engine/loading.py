@@ -118,7 +118,9 @@ def memory_of(config: ModelConfig, settings: Settings, blocks: int, max_len: int
     # The kernels pack the head; rows of the embedding are read from the plain one, so a tied matrix is there twice.
     embeddings = 2 if compiled or not config.tied_head else 1
     weights = config.layers * layer + embeddings * config.vocab_size * config.hidden_size
-    rows = settings.max_batch_tokens if settings.chunked_prefill else max(settings.max_batch_tokens, max_len)
+    # Without chunks a prompt of the whole length goes beside all others that decode.
+    whole = 0 if settings.chunked_prefill else max_len + settings.max_batch - 1
+    rows = max(settings.max_batch_tokens, whole)
     widths = 3 * config.hidden_size + 2 * queries + 2 * keys + 3 * config.intermediate_size
     scored = max(settings.max_batch, settings.draft_rows)
     return {

@@ -260,7 +260,8 @@ class Scheduler:
                 continue
             fresh = len(sequence.tokens) - max(len(nodes) * self._blocks.block_size, swapped)
             whole = not self._settings.chunked_prefill
-            if whole and fresh > budget and work:
+            # What no step has room for goes beside those who decode, else it waits until nobody does.
+            if whole and fresh > budget and any(not item.sequence.decoding for item in work):
                 break
             if not self._blocks.admit(sequence, nodes, len(sequence.tokens)):
                 break

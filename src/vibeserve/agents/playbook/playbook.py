@@ -24,6 +24,10 @@ from vibeserve.agents.playbook.policy import (
 )
 from vibeserve.agents.playbook.technique import Technique
 
+#: Rounds that the budget must buy beside those of the floor, for each of the floor to have one of its own. What a round
+#: costs is a guess before the first: slow references make it several times as dear.
+SPARE_ROUNDS = 4
+
 
 class Playbook:
     """Techniques as data, a policy over them, and a builder of candidates. Deterministic."""
@@ -106,7 +110,7 @@ def _merged(first: Option, state: SearchState) -> list[Option]:
         for option in options(after, {"engine": engine_builds(state.goal.architecture)})
         if option.state == "open" and option.technique.kind == "floor"
     ]
-    return rest if rounds_affordable(state) < 2 + len(rest) else []
+    return rest if rounds_affordable(state) < SPARE_ROUNDS + len(rest) else []
 
 
 def _settings(technique: Technique, state: SearchState, before: Mapping[str, Any]) -> dict[str, Any] | None:
