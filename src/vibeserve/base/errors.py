@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 EXIT_OK = 0
 EXIT_DOES_NOT_HOLD = 1
 EXIT_BAD_INPUT = 2
@@ -53,3 +55,38 @@ class InterruptedRunError(VibeServeError):
 
     exit_code = EXIT_INTERRUPTED
     code = "interrupted"
+
+
+_LONGEST = 400
+_LACKS = {
+    errno.ENOSPC: "free some space there, or choose another place",
+    errno.EDQUOT: "free some space there, or choose another place",
+    errno.EROFS: "choose a place that can be written",
+    errno.EMFILE: "allow more open files: ulimit -n 4096",
+    errno.ENFILE: "close some programs",
+    errno.ENOMEM: "free some memory",
+    errno.EIO: "look at the disk",
+}
+_REFUSED = {
+    errno.ENOENT: "check the path",
+    errno.EACCES: "check its rights, or choose another place",
+    errno.EPERM: "check its rights, or choose another place",
+    errno.EEXIST: "choose a name that is free",
+    errno.ENOTDIR: "a part of the path is a file: choose another place",
+    errno.EISDIR: "it is a directory: name a file",
+    errno.ELOOP: "a link there leads back to itself",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+
+
+def refused(error: OSError) -> VibeServeError:
+    """What the system refused, as the error that the user sees: exit 3 where the machine lacks something, else 2."""
+    name = next((name for name in (error.filename, error.filename2) if isinstance(name, str | bytes) and name), "")
+    shown = name.decode(errors="replace") if isinstance(name, bytes) else name
+    if len(shown) > _LONGEST:
+        shown = f"{shown[:_LONGEST]}…"
+    reason = error.strerror or str(error) or type(error).__name__
+    message = f"{shown}: {reason}" if shown else f"the system refused: {reason}"
+    if error.errno in _LACKS:
+        return MissingError(message, hint=_LACKS[error.errno], code="cannot-write")
+    return InputError(message, hint=_REFUSED.get(error.errno or 0, "--debug shows where"))

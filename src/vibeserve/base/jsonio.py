@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from datetime import datetime
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+
+_NO_UTF8 = re.compile(r"[\ud800-\udfff]")
 
 
 def plain(value: Any) -> Any:
@@ -48,8 +51,12 @@ def plain(value: Any) -> Any:
 
 
 def dumps(value: Any, *, indent: int | None = 2) -> str:
-    """`value` as one JSON document (UTF-8 text, stable key order as given)."""
-    return json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
+    """`value` as one JSON document (UTF-8 text, stable key order as given).
+
+    A byte of a file name that is no UTF-8 is written as the escape that Python reads back as that name.
+    """
+    text = json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
+    return _NO_UTF8.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def finite(value: float | None, reason: str) -> tuple[float | None, str | None]:

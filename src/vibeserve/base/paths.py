@@ -6,8 +6,17 @@ import os
 from pathlib import Path
 
 import vibeserve
+from vibeserve.base.errors import MissingError
 
 _PACKAGE = Path(vibeserve.__file__).parent
+
+
+def expanded(path: Path | str) -> Path:
+    """The path with a leading `~` or `~user` read as that home, and as it is where nobody is called so."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
 
 
 def packaged(kind: str) -> Path:
@@ -22,12 +31,18 @@ def cache_dir() -> Path:
         return Path(chosen)
     from platformdirs import user_cache_path
 
-    return user_cache_path("vibeserve")
+    return _known(user_cache_path("vibeserve"), "CACHE_DIR")
 
 
 def profile_data_path() -> Path:
     """Where profiles lie by default: `VIBESERVE_DATA_PATH`, else ~/.local/share/neuron-profile."""
-    return Path(os.environ.get("VIBESERVE_DATA_PATH") or Path.home() / ".local" / "share" / "neuron-profile")
+    return _known(Path(os.environ.get("VIBESERVE_DATA_PATH") or expanded("~/.local/share/neuron-profile")), "DATA_PATH")
+
+
+def _known(path: Path, variable: str) -> Path:
+    if path.parts[:1] == ("~",):
+        raise MissingError("this user has no home directory", hint=f"set HOME, or VIBESERVE_{variable}")
+    return path
 
 
 def runs_dir() -> Path:

@@ -28,7 +28,7 @@ def resolve(text: str) -> Resolved:
     root = os.environ.get(VARIABLE)
     if not root:
         return Resolved(text, (), (f"paths lie in your own clones: set {VARIABLE} to their folder",))
-    folder = Path(root).expanduser()
+    folder = expanded(root)
     here = [name for name in named if (folder / name).exists()]
     gone = [name for name in named if name not in here]
     warnings = (f"not in {folder}: {', '.join(gone)} (no clone, or moved in its release)",) if gone else ()

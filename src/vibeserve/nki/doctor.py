@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from vibeserve import knowledge
+from vibeserve.base.paths import expanded
 from vibeserve.nki.troubles import troubles
 
 NOT_CONFIGURED = (
@@ -136,7 +137,7 @@ def _venv(machine: Machine) -> Check:
     path = venv_path(machine)
     if path is None:
         return Check("kernel environment", False, NOT_CONFIGURED, "export NKI_VENV_PATH=/path/to/venv")
-    if not (Path(path).expanduser() / "bin" / "activate").is_file():
+    if not (expanded(path) / "bin" / "activate").is_file():
         return Check(
             "kernel environment",
             False,
@@ -181,7 +182,7 @@ def detected_family(text: str) -> str | None:
 def _packages(machine: Machine) -> Check:
     """The neuronx packages of the kernel environment where one is set, else of this Python."""
     venv = venv_path(machine)
-    folders = [str(path) for path in Path(venv).expanduser().glob("lib/python*/site-packages")] if venv else []
+    folders = [str(path) for path in expanded(venv).glob("lib/python*/site-packages")] if venv else []
     have = {name: version for name in _PACKAGES if (version := machine.installed(name, folders))}
     if not have:
         where = f"in {venv}" if folders else "in this Python"

@@ -21,7 +21,7 @@ from typing import Any
 
 from vibeserve.base.errors import InputError
 from vibeserve.base.files import DiskFiles, read_json, write_json
-from vibeserve.base.paths import profile_data_path
+from vibeserve.base.paths import expanded, profile_data_path
 from vibeserve.profiles import derive, schema, sources
 from vibeserve.profiles.profile import Profile
 
@@ -44,7 +44,7 @@ def check_name(name: str) -> str:
 
 def root(data_path: Path | str | None = None) -> Path:
     """The folder that holds the profiles of a data path (by default the user's)."""
-    base = Path(data_path).expanduser() if data_path is not None else profile_data_path()
+    base = expanded(data_path) if data_path is not None else profile_data_path()
     return base / "profiles" / NAMESPACE
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from vibeserve.base.errors import InputError
-from vibeserve.base.paths import packaged
+from vibeserve.base.paths import expanded, packaged
 from vibeserve.targets.bundle_toml import BundleToml, read_toml
 from vibeserve.targets.meta import read_meta
 from vibeserve.targets.objective import lines_to_add, metric_from_objective, parse_metric, read_objective
@@ -24,7 +24,7 @@ def packaged_bundles() -> dict[str, Path]:
 
 def find_bundle(path_or_name: str | Path) -> Path:
     """The bundle's directory: a path, or the name of a packaged bundle. Raises InputError for neither."""
-    path = Path(path_or_name).expanduser()
+    path = expanded(path_or_name)
     if path.is_dir():
         return path
     names = packaged_bundles()
@@ -72,13 +72,13 @@ def read_three(
         ("--acc-checker", acc_checker, "checker.py"),
         ("--bench", bench, "benchmark.py"),
     ):
-        folder = Path(value).expanduser()
+        folder = expanded(value)
         if not folder.is_dir():
             raise InputError(f"{option} {folder}: no such directory", hint=f"the directory that holds {script}")
         if not (folder / script).is_file():
             raise InputError(f"{option} {folder}: {script} is missing in it", hint=f"the directory that holds {script}")
         folders.append(folder.resolve())
-    given = Path(objective).expanduser() if objective is not None else None
+    given = expanded(objective) if objective is not None else None
     if given is not None and not given.is_file():
         raise InputError(f"--objective {given}: no such file", hint="a Markdown file such as OBJECTIVE.md")
     above = folders[0].parent

@@ -15,6 +15,7 @@ from typing import Any
 
 from vibeserve.base.errors import InputError, MissingError
 from vibeserve.base.files import DiskFiles, Files, write_text
+from vibeserve.base.paths import expanded
 from vibeserve.targets import contracts
 from vibeserve.targets.bundle import packaged_bundles
 from vibeserve.targets.bundle_toml import APIS
@@ -273,7 +274,7 @@ def _renamed(text: str, proposal: Proposal, source_meta: dict[str, Any]) -> str:
 
 
 def _meta(proposal: Proposal, source_meta: dict[str, Any]) -> dict[str, Any]:
-    local = Path(proposal.model).expanduser()
+    local = expanded(proposal.model)
     meta: dict[str, Any] = {
         "model_id": local.name if local.exists() else proposal.model,
         "revision": proposal.revision,

@@ -10,12 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from vibeserve.targets.numerals import digits, spelled
+from vibeserve.targets.wording import joined, placed, set_aside, upper_ends
 
 _DATA = Path(__file__).with_name("goal.toml")
 _NUMBER = r"((?<![\w.])\d++(?:\.\d++)?+\s?[kKM]?(?![a-zA-Z]))"
 _PERCENTILE = (
     r"\bp(50|90|95|99)\b(?!\.\d)|\b(50|90|95|99)(?:th)?[- ](?:percentile|pct|%)|\b(50|90|95|99) ?(?:%|percent|per cent) of (?:the time|cases)"
     r"|\b(50|90|95|99) ?(?:%|percent|per cent) of (?:the |all |our |my |their )?(?:requests|answers|calls|users|replies|responses|queries|chats|customers|people|messages|completions|times?)"
+    r"|\b(50|90|95|99) ?(?:%|percent|per cent) of (?!the prompt|prompts|tokens)(?:\w+ ){1,4}(?=[^.;]{0,40}?\d ?(?:ms|s|secs?|seconds?|min)\b)|\bfor (50|90|95|99) ?(?:%|percent|per cent)(?! (?:more|less|faster|of (?:the prompt|prompts|tokens)))"
+)
+_FEW = (  # "only 1% may take longer than", "at most 5 percent slower than"
+    r"\b(?:only|at most|(?:no|not) more than|(?:fewer|less) than|under|max(?:imum)?)(?: of)? (1|5|10) ?(?:%|percent|per cent) (?:[a-z]+ ){0,6}?"
+    r"(?:longer|slower|later|more|above|over|exceed\w*|miss\w*|wait\w*|worse)\b"
 )
 _NO_PROMPT = (  # what an answer is called, and what is no text at all: "answers of 200 tokens", "batches of 8"
     r"(?:answer|completion|output|response|repl[iy]|generation|summar|edit|stor[iy]|essay|post|description|translation|poem|label|classif|verdict|decision|caption|title|keyword|"
@@ -24,9 +30,9 @@ _NO_PROMPT = (  # what an answer is called, and what is no text at all: "answers
 _WORST = r"\b(tail|worst|slowest|nobody|no one|every (?:answer|request|reply|response|call|user|customer|page|image) (?:must|should|has to|needs to))\b"
 _MEASURED = (50, 90, 95, 99)  # the percentiles that the benchmarks report
 _LONG = 32000  # prompt tokens from which on a workload is one of long context
-_BARE = r"(?i)p\d\d|tail|\d\d(th)? percentile|in (less than|under|at most|no more than)"
+_BARE = r"(?i)p\d\d|tail|(the )?(median|mean|average)|\d\d(th)? percentile|in (less than|under|at most|no more than)"
 _LIMIT = (
-    r"(?:under|below|less than|(?:lower|higher|worse|slower|greater|bigger|later) than|within|inside|at most|(?:no|not|never) more than|<=?|≤|max(?:imum)?(?: of)?|faster than|(?<=there )after|(?<=ready )after|(?<=done )after|(?<=back )after"
+    r"(?:under|below|less than|(?:no|not) (?:over|above|later than)|(?:lower|higher|worse|slower|greater|bigger|later) than|within|inside|at most|(?:no|not|never) more than|<=?|≤|max(?:imum)?(?: of)?|faster than|(?<=there )after|(?<=ready )after|(?<=done )after|(?<=back )after"
     r"|stays? (?:under|below)|(?:going|goes|go|rising|getting|climbing) (?:above|over|beyond)|(?:never|not) (?:above|over)|exceed(?:s|ing)?|longer than|up to"
     r"|down to|(?:capped|cap) (?:at|of)|bounded by|limited to|(?:budget|target|ceiling|sla|slo|goal|limit|deadline)(?: of| is|:)?|\bin)"
 )
@@ -100,17 +106,20 @@ def read_goal(goal: str, *, default_shape: str = "text") -> Reading:
     An empty or vague goal gives a reading whose `metric` is None.
     """
     said = " ".join(goal.replace("→", "->").split())
-    text, respelled = spelled(digits(said))
+    text, respelled = spelled(digits(placed(said)))
     text = re.sub(r"(?i)\btoks?\b(?!\s*(?:/|per\b))", "tokens", text)
     text = re.sub(
         r"(?i)(?:\b(?:about|around|roughly|approx(?:imately|\.)?|circa|ca\.|avg\.?|averaging)|~|≈)\s*(?=\d)", "", text
     )
+    text, ranges = upper_ends(text)
+    text, sums = joined(text)
     concurrency, rate = _concurrency(text), _rate(text)
     shared, rest = _shared(text)
-    prompt, output = _lengths(rest)
+    prompt, output = _lengths(rest, shared is not None)
+    text, ignored = set_aside(text)
     limits = _limits(text)
     quantity, notes = _objective(text, limits)
-    notes += respelled
+    notes += [*respelled, *ranges, *sums, *(f"'{words}' is left out of what is optimised" for words in ignored)]
     metric, direction, limit, bound = None, None, None, None
     slo: dict[str, float] = {}
     if quantity is not None:
@@ -181,7 +190,7 @@ def _concurrency(text: str) -> int | None:
         [
             rf"\b(?:concurrency|batch(?: sizes?)?)\s*(?:levels? )?(?:of|=|:|from|between)?\s*\d+\s*(?:to|-|–|and|up to|\.\.)\s*{_NUMBER}",
             rf"{_NUMBER}[- ]?(?:[a-z]+[- ])?(?:conc\b|concurren(?:t|cy)|simultaneous|parallel)",
-            rf"{_NUMBER}\s*(?:[a-z]+ )?(?:users?|clients?|customers|streams?|sessions?|agents|workers|callers|listeners|speakers|readers|players|visitors|testers|analysts|engineers|operators|vus|dev(?:eloper)?s|people|co-?workers|colleagues|employees|students|channels|lines|(?:\w+ )?(?:requests? )?(?:(?:run |are (?:run |served )?|all )?(?:together|side by side)|at once|at a time|in flight|at the same time|in parallel))",
+            rf"{_NUMBER}\s*(?:[a-z]+ )?(?:users?|clients?|customers|streams?|sessions?|agents|workers|callers|doctors|listeners|speakers|readers|players|visitors|testers|analysts|engineers|operators|vus|dev(?:eloper)?s|people|co-?workers|colleagues|employees|students|channels?|lines|(?:\w+ )?(?:requests? )?(?:(?:run |are (?:run |served )?|all )?(?:together|side by side)|at once|at a time|in flight|at the same time|in parallel))",
             rf"{_NUMBER}\s*of (?:them|us|my|our|those|these)(?: \w+){{0,4}} (?:at once|at the same time|simultaneously|in parallel)",
             rf"(?:concurrency|parallelism|batch(?:[ _-]?sizes?)?|\bbs)\s*(?:level |limit )?(?:of|=|:|is|at)?\s*{_NUMBER}",
             rf"{_NUMBER}\s*(?:conversations|dialog(?:ue)?s|chats)\b(?!\s*(?:per|a|each|every|/))",
@@ -191,7 +200,7 @@ def _concurrency(text: str) -> int | None:
     )  # fmt: skip
     if hit is not None:
         return int(_number(hit.group(1)))
-    alone = r"\b(single|one)[- ](user|stream|request|client|session|dev(?:eloper)?|person|customer|caller)\b|\bone[- ]at[- ]a[- ]time\b|\bsequential(ly)?\b|\binteractive, alone\b"
+    alone = r"\b(single|one)[- ](user|stream|requests?|client|session|dev(?:eloper)?|person|customer|caller)\b|\bone[- ]at[- ]a[- ]time\b|\bsequential(ly)?\b|\binteractive, alone\b"
     return 1 if re.search(alone, text, re.I) else None
 
 
@@ -211,22 +220,26 @@ def _shared(text: str) -> tuple[int | None, str]:
             rf"{_NUMBER}\s*{kind}\s+tokens?",
             rf"reus\w+\s+(?:the\s+|an?\s+|one\s+)?{_NUMBER}[- ]?tokens?",
             rf"shar\w+\s+(?:the\s+|an?\s+|one\s+)?(?:first\s+|same\s+|common\s+)?{_NUMBER}[- ]?tokens?",
+            rf"{_NUMBER}[- ]?tokens?(?: of \w+)? (?:(?:that|which) (?:is|are) )?(?:shared|reused|repeated) (?:by|across|between|among|in)\b",
+            r"\b(?:same|common|shared|identical) (\d+(?:\.\d+)?\s?k) [a-z]+",
         ],
         text,
     )
     return (int(_number(hit.group(1))), text[: hit.start()] + text[hit.end() :]) if hit else (None, text)
 
 
-def _lengths(text: str) -> tuple[int | None, int | None]:
+def _lengths(text: str, shared: bool) -> tuple[int | None, int | None]:
     """(prompt tokens, output tokens)."""
     pair = _first(
         [
-            rf"{_NUMBER}\s*(?:tokens?\s*)?(?:in(?:put)?|prompt)(?:\s*tokens?)?\s*(?:/|,|and|->|x)?\s*{_NUMBER}\s*(?:tokens?\s*)?(?:out(?:put)?|generated|completion|new)",
+            rf"(?<!batch )(?<!bs ){_NUMBER}\s*(?:tokens?\s*)?(?:in(?:put)?|prompt)(?:\s*tokens?)?\s*(?:/|,|and|->|x)?\s*{_NUMBER}\s*(?:tokens?\s*)?(?:out(?:put)?|generated|completion|new)",
             rf"(?:^|[,;(:]\s*){_NUMBER}\s*(?:/|->|:|\+)\s*{_NUMBER}(?=\s*(?:[,;.)]|tokens?|$))(?!\s*(?:tokens? )?(?:/|per))",
             rf"\({_NUMBER}\s*,\s*{_NUMBER}\)",
             rf"\b(?:in(?:put)?|prompt)(?:[ _-]?(?:len(?:gth)?|tokens|size))?\s*[=:]?\s*{_NUMBER}(?:\s*tokens?)?\s*[,;/ ]\s*(?:and )?(?:out(?:put)?|gen(?:eration)?|answer|completion|decode)(?:[ _-]?(?:len(?:gth)?|tokens|size))?\s*[=:]?\s*{_NUMBER}",
             rf"\bisl\s*[=:]?\s*{_NUMBER}\D{{1,12}}osl\s*[=:]?\s*{_NUMBER}",
             rf"\b{_NUMBER}\s*/\s*{_NUMBER}\s*tokens?\b",
+            r"(?<!\S)(\d{3,}|\d+(?:\.\d+)?\s?k)/(\d{2,}|\d+(?:\.\d+)?\s?k)(?=\s*(?:[,;.)]|$))",
+            rf"{_NUMBER} tokens? each\b.{{1,60}}?{_NUMBER} tokens? each\b",
             rf"{_NUMBER}\s*tokens?\s*(?:to|->|into)\s*(?:about )?{_NUMBER}\s*tokens?\b",
             rf"{_NUMBER}\s*(?:unique|new|own|fresh|different|divergent)(?: tokens?)?\s*(?:in)?[,/]?\s*(?:and )?{_NUMBER}\s*out\b",
             rf"(?:prompts?|inputs?|\bin)\s*(?:len(?:gth)?s?|size)?\s*(?:of|=|:|is)?\s*{_NUMBER}(?:\s*tokens?)?\s*[,;/]?\s*(?:and\s+)?(?:outputs?|answers?|completions?|out)\s*(?:len(?:gth)?s?|size)?\s*(?:of|=|:|is)?\s*{_NUMBER}",
@@ -239,7 +252,7 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
     is_about = r"(?:of|with|=|:|is|are|has|have|having|average|averages|averaging|avg|up to|around|\()?"
     out = _first(
         [
-            rf"{_NUMBER}[- ]?(?:output|new|generated|completion)[- ]tokens?",
+            rf"{_NUMBER}[- ]?(?:output|new|generated|completion|max(?:imum)?)[- ]tokens?",
             rf"{_NUMBER}[- ]?tokens?[- ]{said}(?:completions?|outputs?|responses?|answers?|generations?|replies|summar\w+|edits?|stor(?:y|ies)|essays?|posts?|descriptions?|translations?|poems?|labels?|(?:tool |function )calls?|classifications?|verdicts?|decisions?|captions?|titles?|keywords)",
             rf"(?:generat\w+|decod\w+|output\w*|answers?|completions?|responses?|(?:tool|function) calls?|repl(?:y|ies)|produc\w+|summar\w+|max[- _]tokens)\s*(?:of|with|=|:|is|\()?\s*(?:up to |about |around |at most )?{_NUMBER}\s*(?:new |output )?tokens?",
             rf"{_NUMBER}\s*tokens?\s*(?:each\b|(?:per|for each|for every) (?:request|answer|call|completion|reply))",
@@ -259,6 +272,9 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
             r"(?<![\w.])(\d+(?:\.\d+)?\s?k)[- ]prompt\b",
             rf"\b(?:the|an?|each|every) {_NUMBER}[- ](?:long )?(?:prompts?|inputs?|contexts?)\b",
             rf"{_NUMBER}\s*tokens? of (?:context|input|prompt)",
+            r"(?:^|[,;] ?)(\d+(?:\.\d+)?\s?k)(?: context)?(?=\s*(?:[,;.]|$))",
+            rf"\b(?:history|histories|conversations?|transcripts?|contexts?|threads?|prompts?|inputs?) (?:[a-z]+ ){{0,3}}?(?:to|of|at) (?:about )?{_NUMBER}\s*tokens?",
+            *([rf"\b(?:then|plus|followed by|and|\+) {_NUMBER} (?:new|fresh|unique|own|different)[- ]tokens?"] if shared else []),
             r"(?:for|with|at|on|using) (\d+(?:\.\d+)?\s?k)[- ](?:long )?(?:prompts?|inputs?|contexts?)\b(?! (?:of|with) \d)",
             rf"(?:prompts?|inputs?|contexts?|documents?|files?|questions?|messages?)\s*{is_about}\s*(?:up to |about |around |only )?{_NUMBER}\s*tokens?",
             rf"(?:prompts?|inputs?|contexts?|questions?)\s+{is_about}\s*(?:of |about |around |only )?{_NUMBER}(?=\s*(?:[,;.)]|$| and ))(?!\s*(?:m?s|users?)\b)",
@@ -278,7 +294,9 @@ def _lengths(text: str) -> tuple[int | None, int | None]:
         text,
     )  # fmt: skip
     if prompt and out and prompt.start(1) == out.start(1):  # "chats of 200-token answers" names one length
-        prompt = None
+        names = r"(?i)\b(?:history|histories|conversations?|transcripts?|contexts?|threads?|prompts?|inputs?)\b"
+        answers = re.search(r"(?i)\banswer|output|repl|completion|generat", out.group(0))
+        prompt, out = (prompt, None) if (shared or re.search(names, prompt.group(0))) and not answers else (None, out)
     if out is None:  # a bound on tokens that names nothing else is one on the answer
         bound = rf"(?:at most|max(?:imum)?(?: of)?|up to|no more than|no longer than) {_NUMBER}\s*(?:new )?tokens?\b(?! (?:in\b|input|prompt|of (?:context|input|prompt)|per|a second))(?!\s*/)"
         taken = prompt.start(1) if prompt else -1
@@ -408,8 +426,8 @@ def _name(quantity: dict[str, Any], text: str, notes: list[str]) -> str:
         asked = float(other.group(1) or other.group(2))
         percentile = f"p{next((p for p in _MEASURED if p >= asked), _MEASURED[-1])}"
         notes.append(f"{other.group(0)} is not measured: {percentile} is the headline, the nearest that is")
-    elif slowest := re.search(r"\b(?:slowest|worst) (1|5|10) ?%", text, re.I):
-        percentile = f"p{100 - int(slowest.group(1))}"
+    elif slowest := re.search(rf"\b(?:slowest|worst) (1|5|10) ?%|{_FEW}", text, re.I):
+        percentile = f"p{100 - int(slowest.group(1) or slowest.group(2))}"
     elif re.search(r"\b(mean|average|avg)\b", text, re.I):
         percentile = "mean"
     elif tail := re.search(_WORST, text, re.I):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vibeserve.base.errors import InputError
+from vibeserve.base.paths import expanded
 from vibeserve.targets.goal import read_goal
 
 _DATA = Path(__file__).with_name("modality.toml")
@@ -96,9 +97,9 @@ def modalities() -> dict[str, Modality]:
 
 def gather(model: str, goal: str) -> Evidence:
     """Read tags, architectures and file names of a model from a folder or the hub's local cache, where it is there."""
-    folder = Path(model).expanduser()
+    folder = expanded(model)
     if not folder.is_dir():
-        hub = Path(os.environ.get("HF_HUB_CACHE") or Path.home() / ".cache" / "huggingface" / "hub")
+        hub = Path(os.environ.get("HF_HUB_CACHE") or expanded("~/.cache/huggingface/hub"))
         found = sorted((hub / f"models--{model.replace('/', '--')}" / "snapshots").glob("*"))
         if not found:
             return Evidence(model, goal)

@@ -23,7 +23,7 @@ from typing import Any
 
 from vibeserve.base.errors import InputError, MissingError
 from vibeserve.base.files import DiskFiles, Files, write_json
-from vibeserve.base.paths import cache_dir
+from vibeserve.base.paths import cache_dir, expanded
 from vibeserve.targets.sources import Found, UnavailableError, checkpoint, resolve, sha256_file, whole_checkpoint
 from vibeserve.targets.types import Bundle
 
@@ -160,7 +160,7 @@ def _absolute(source: str, bundle: Bundle) -> str:
     if not source.startswith("file:"):
         return source
     text = source.removeprefix("file://") if source.startswith("file:///") else source.removeprefix("file:")
-    path = Path(text).expanduser()
+    path = expanded(text)
     return f"file:{(path if path.is_absolute() else (bundle.path or bundle.reference.parent) / path).resolve()}"
 
 

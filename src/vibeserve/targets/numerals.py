@@ -41,7 +41,7 @@ _IDIOMS = (
     (r"\bhalf a second\b", "0.5 s"), (r"\ba half second\b", "0.5 s"), (r"\ba quarter (?:of a )?second\b", "0.25 s"),
     (r"\b(under|below|within|than|over|above|exceeding|at most|of) (?:a|one) second\b", r"\1 1 s"),
     (r"\b(under|below|within|than|over|above|exceeding|at most) (?:a|one) minute\b", r"\1 60 s"),
-    (r"\b(?:a couple|a pair) of\b", "2"), (r"\bone and a half seconds?\b", "1.5 s"),
+    (r"\b(?:a couple|a pair) of\b", "2"), (r"\ba (?=(?:million|thousand)\b)", "1 "), (r"\bone and a half seconds?\b", "1.5 s"),
     (r"(?<![\d/])1/2 (?:a )?second\b", "0.5 s"), (r"(?<![\d/])1/4 (?:of a )?second\b", "0.25 s"),
     (r"\ba tenth of a second\b", "0.1 s"),
     (r"\bnine(?:ty)?[- ](?:out of|in|of)[- ](?:every )?(?:ten|a hundred)\b(?: of)?", "90% of"),
@@ -52,7 +52,7 @@ _IDIOMS = (
     (r"\bp[- ](?=(?:50|90|95|99)\b)", "p"), (r"\b(p(?:50|90|95|99))(?=[a-z])", r"\1 "), (r"\b(?:perc(?:entile)?|pct) ?(50|90|95|99)\b", r"p\1"),
     (r"\b(50|90|95|99)(?:th)?[- ]?%[- ]?(?:ile|tile)\b", r"\1th percentile"),
     (r"(?<![\w.])(\d+(?:\.\d+)?)(?=(?:rps|qps|rpm|req|requests?|users?|clients?|streams?|tokens?|toks?|concurrent|parallel)\b)", r"\1 "),
-    (r"\b(\d+(?:\.\d+)?) ?rpm\b", r"\1 requests per minute"), (r"\brpm ?(?:of|=|:)? ?(\d+)\b", r"\1 requests per minute"),
+    (r"\b(\d+(?:\.\d+)?k?) ?rpm\b", r"\1 requests per minute"), (r"\brpm ?(?:of|=|:)? ?(\d+)\b", r"\1 requests per minute"),
     (r"\b(\d+(?:\.\d+)?) ?r/s\b", r"\1 req/s"),
     (r"\bone (request|query|call|image|picture|clip|prompt|message)(?=(?: ?/ ?| (?:per|a|each|every) )(?:s|sec|second|min|minute|h|hour)\b)", r"1 \1"),
     (r"\b(?:frist|fisrt|firts)\b", "first"), (r"\b(?:toke|tokes|tokn|tokns|toekns?)\b", "tokens"),
@@ -77,7 +77,7 @@ def digits(text: str) -> str:
 # Long words that a goal hangs on: a slip of the pen in one of these would lose the metric.
 _HANGS_ON = (
     "throughput", "latency", "latencies", "goodput", "percentile", "concurrent", "concurrency", "simultaneous", "requests",
-    "milliseconds", "embeddings", "parallel", "tokens", "seconds",
+    "milliseconds", "embeddings", "parallel", "tokens", "token", "prompt", "median", "seconds",
 )  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def spelled(text: str) -> tuple[str, list[str]]:
 
     def replace(hit: re.Match[str]) -> str:
         word = hit.group(0).lower()
-        near = [] if word in _HANGS_ON else difflib.get_close_matches(word, _HANGS_ON, 1, 0.84)
+        near = [] if word in _HANGS_ON else _swapped(word) or difflib.get_close_matches(word, _HANGS_ON, 1, 0.84)
         if not near or word in (
             near[0].rstrip("s"),
             near[0] + "s",
@@ -101,7 +101,13 @@ def spelled(text: str) -> tuple[str, list[str]]:
         notes.append(f"'{hit.group(0)}' is read as {near[0]!r}")
         return near[0]
 
-    return re.sub(r"\b[A-Za-z]{6,}\b", replace, text), notes
+    return re.sub(r"\b[A-Za-z]{5,}\b", replace, text), notes
+
+
+def _swapped(word: str) -> list[str]:
+    """The word of which this one has all letters, two of them the wrong way round."""
+    pairs = {word[:at] + word[at + 1] + word[at] + word[at + 2 :] for at in range(len(word) - 1)}
+    return [other for other in _HANGS_ON if other in pairs]
 
 
 def _scaled(hit: re.Match[str]) -> str:

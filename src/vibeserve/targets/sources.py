@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 from vibeserve.base.errors import InputError
+from vibeserve.base.paths import expanded
 
 HUB_LIMIT_S = 5.0
 # What a model directory is made of; anything else in a checkpoint (images, other frameworks' weights) is left behind.
@@ -76,7 +77,7 @@ def resolve(source: str, *, base: Path, revision: str | None = None, whole: bool
         return _from_package(source)
     if source.startswith("file:"):
         text = source.removeprefix("file://") if source.startswith("file:///") else source.removeprefix("file:")
-        path = Path(text).expanduser()
+        path = expanded(text)
         return _from_disk(source, path if path.is_absolute() else base / path, whole)
     raise InputError(f"meta.json: source {source!r} is none of hf://, file:, pypi://", hint="see docs/bundles.md")
 

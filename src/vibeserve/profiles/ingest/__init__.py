@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vibeserve.base.errors import InputError
+from vibeserve.base.paths import expanded
 from vibeserve.profiles import schema, store
 from vibeserve.profiles.ingest import chrome, explorer, legacy, ncu, nsys
 from vibeserve.profiles.profile import Profile, parquet_files
@@ -33,11 +34,11 @@ def ingest(
     MissingError where a tool is needed that this machine lacks.
     """
     name = store.check_name(display_name)
-    path = Path(source).expanduser()
+    path = expanded(source)
     if not path.exists():
         raise InputError(f"no such profile source: {path}", hint=f"give {_KINDS}")
     if path.suffix == ".neff" or ntff is not None:
-        return explorer.ingest(path, Path(ntff).expanduser() if ntff else None, name, note=note, data_path=data_path)
+        return explorer.ingest(path, expanded(ntff) if ntff else None, name, note=note, data_path=data_path)
     profile = read(path, name)
     return store.save(profile, name, data_path, note=note)
 
