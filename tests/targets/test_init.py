@@ -78,15 +78,65 @@ def test_models_are_recognised(case, here):
     if "api" in case:
         assert found.api == case["api"]
     if "source" in case:
-        assert source_for(found.modality, machine_of(case.get("hardware"))) == case["source"]
+        assert source_for(found.modality, machine_of(case.get("hardware")), evidence).name == case["source"]
     if "alternative" in case:
         assert case["alternative"] in [other.name for other in found.alternatives]
         assert found.confidence < 0.9
-    words = {"format": "number format", "adapter": "adapter", "base": "base model", "draft": "draft"}
+    words = {
+        "format": "number format",
+        "adapter": "adapter",
+        "base": "base model",
+        "draft": "draft",
+        "picture": "takes a picture",
+    }
     if "doubt" in case:
         assert any(words[case["doubt"]] in doubt for doubt in found.doubts)
     if "slug" in case and not case.get("tags") and not case.get("config"):
         assert propose(case["id"], case.get("hardware"), case["goal"]).slug == case["slug"]
+
+
+@pytest.mark.parametrize(
+    ("model", "machine", "goal", "source", "why"),
+    [
+        ("acme/Qwen3-8B", "trn2", "p95 latency at 4 req/s", "Llama-3-8B", "nothing asks for Trainium's own set-up"),
+        ("acme/Qwen3-8B", "trn2", "p95 latency at 4 req/s with NKI kernels", "Llama-3-8B-trn2", "the goal speaks of 'NKI'"),
+        ("acme/Qwen3-8B", "trn2", "p95 latency, no custom kernels", "Llama-3-8B", "nothing asks for Trainium's own set-up"),
+        ("acme/Qwen3-8B-neuronx", "inf2", "p95 latency", "Llama-3-8B-trn2", "the model's id says 'neuronx'"),
+        ("acme/Meta-Llama-3-8B", "trn2", "p95 latency", "Llama-3-8B-trn2", "the example is of this very model"),
+        ("acme/Qwen3-8B", "h100", "p95 latency with our own kernels", "Llama-3-8B", "the example of text -> text"),
+    ],
+)  # fmt: skip
+def test_the_example_with_trainiums_set_up_is_taken_where_that_matters(here, cli, model, machine, goal, source, why):
+    proposal = propose(model, machine, goal)
+    assert proposal.source_name == source
+    assert why in proposal.source_reason
+    code, out, _ = cli("init", "--model", model, "--hardware", machine, "--goal", goal)
+    assert code == 2
+    assert f"source example: {source} ({proposal.source_reason})" in out
+    assert proposal.document()["source_reason"] == proposal.source_reason
+
+
+def test_set_up_of_trainium_reaches_the_bundle(here):
+    generic = propose("acme/Qwen3-8B", "trn2", "p95 latency at 4 req/s", slug="generic")
+    special = propose("acme/Qwen3-8B", "trn2", "p95 latency at 4 req/s", slug="special", source="Llama-3-8B-trn2")
+    for proposal in (generic, special):
+        write_bundle(proposal)
+        assert "compiled for fixed shapes" in (proposal.path / "OBJECTIVE.md").read_text()
+    assert special.source_reason == "asked for"
+    assert "## On Trainium" in (special.path / "reference" / "README.md").read_text()
+    assert "Trainium" not in (generic.path / "reference" / "README.md").read_text()
+    elsewhere = propose("acme/Qwen3-8B", "h100", "p95 latency at 4 req/s", slug="elsewhere")
+    write_bundle(elsewhere)
+    assert "compiled for fixed shapes" not in (elsewhere.path / "OBJECTIVE.md").read_text()
+
+
+def test_what_a_goal_sets_aside_sums_up_or_leaves_open_is_said():
+    aside = read_goal("higher p99 is fine, but lower the median at 8-16 users")
+    assert "'higher p99 is fine' is left out of what is optimised" in aside.notes
+    assert "'8-16' is read at its upper end, 16" in aside.notes
+    pieces = read_goal("each request has 6 chunks of 500 tokens, TTFT p95")
+    assert "'6 chunks of 500 tokens' is read as 3000 tokens together" in pieces.notes
+    assert read_goal("throughput over 40 documents of 900 tokens").prompt_tokens == 900  # so many requests, not one
 
 
 def test_every_source_and_closest_example_is_one_that_the_data_names():

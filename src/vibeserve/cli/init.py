@@ -55,6 +55,7 @@ def init(
                 proposal, json, "pass --yes to write it; --modality, --api, --slug or --source to correct it"
             )
         print(f"I read the goal as: {proposal.said_back}.", *(f"({n})" for n in proposal.reading.notes))
+        print(f"source example: {proposal.source_name} ({proposal.source_reason})")
         answer = input(f"{proposal.question} [yes, no, or {'=…, '.join(_CORRECTIONS)}=…] ").strip()
         if answer.lower() in ("y", "yes"):
             break
@@ -83,7 +84,7 @@ def _not_written(proposal: Any, json: bool, hint: str) -> int:
         print(f"I read the goal as: {proposal.said_back}.")
         for remark in proposal.reading.notes:
             print(f"  {remark}")
-        print(f"source example: {proposal.source_name}")
+        print(f"source example: {proposal.source_name} ({proposal.source_reason})")
         print(proposal.question)
     note(f"hint: nothing was written; {hint}")
     return EXIT_BAD_INPUT

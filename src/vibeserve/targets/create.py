@@ -20,7 +20,7 @@ from vibeserve.targets import contracts
 from vibeserve.targets.bundle import packaged_bundles
 from vibeserve.targets.bundle_toml import APIS
 from vibeserve.targets.goal import Reading, read_goal
-from vibeserve.targets.inference import Inference, ask_suffix, gather, infer, modalities, source_for
+from vibeserve.targets.inference import Inference, Source, ask_suffix, gather, infer, modalities, source_for
 from vibeserve.targets.objective import unit_of
 from vibeserve.targets.slug import hyphenate, machine_in_goal, machine_of, slug_for
 
@@ -51,6 +51,8 @@ class Proposal:
     source: Path | None
     slug: str
     path: Path
+    source_reason: str = ""
+    machine_note: str = ""
 
     @property
     def question(self) -> str:
@@ -97,7 +99,7 @@ class Proposal:
                 "confidence": self.inference.confidence, "doubts": list(self.inference.doubts),
                 "alternatives": [{"name": a.name, "input": a.input, "output": a.output, "api": a.api} for a in self.inference.alternatives],
             },
-            "source_example": self.source_name, "source_path": self.source, "slug": self.slug, "path": self.shown_path,
+            "source_example": self.source_name, "source_reason": self.source_reason, "source_path": self.source, "slug": self.slug, "path": self.shown_path,
             "question": self.question, "reading": {**_reading(self.reading), "said_back": self.said_back},
             "hardware": self.machine, "written": written, "files": [str(f.relative_to(self.path)) for f in files],
             "next_command": self.next_command,
@@ -130,10 +132,13 @@ def propose(
         raise InputError("no model is given", hint="--model ORG/NAME, or the path of a checkpoint directory")
     if api is not None and api not in APIS:
         raise InputError(f"--api {api!r}: unknown", hint=f"one of: {', '.join(APIS)}")
-    inference = infer(gather(model, goal), modality=modality, api=api)
+    evidence = gather(model, goal)
+    inference = infer(evidence, modality=modality, api=api)
     machine = machine_of(hardware) or machine_in_goal(goal)
     reading = contracts.adapted(read_goal(goal), inference.modality)
-    name = source or source_for(inference.modality, machine)
+    nearest = source_for(inference.modality, machine, evidence)
+    chosen_source = Source(source, "asked for", nearest.note) if source else nearest
+    name = chosen_source.name
     folder = dest or Path("examples") / "model-serving"
     chosen = (
         slug
@@ -150,7 +155,7 @@ def propose(
             f"{path} is already there; it is never overwritten", hint="choose another --slug, or remove it first"
         )
     return Proposal(model, revision, machine, hardware or machine or "whatever machine runs it", inference, reading, name,
-                    _find_source(name, explicit=source is not None, plain=inference.modality.name == "text"), chosen, path)  # fmt: skip
+                    _find_source(name, explicit=source is not None, plain=inference.modality.name == "text"), chosen, path, chosen_source.reason, chosen_source.note)  # fmt: skip
 
 
 def _workload(inference: Inference, reading: Reading) -> str:
@@ -352,7 +357,7 @@ def _values(proposal: Proposal, known_hardware: set[str]) -> dict[str, Any]:
         "lengths": said_of.lengths if generic else lengths, "api": said_of.api if generic else f"{api} {modality.endpoints}".strip(), "said_of": said_of,
         "generic": generic,
         "api_name": proposal.inference.api, "accuracy": said_of.accuracy if generic else f"{exact if on_cpu else near} {modality.accuracy}".strip(), "goal": reading.goal,
-        "notes": [*reading.notes, *proposal.inference.doubts, *([f"`{quiet[1]}` ends each question: the model answers without thinking aloud first"] if quiet else [])], "allowed": "" if on_cpu else ", bfloat16 arithmetic",
+        "notes": [*reading.notes, *proposal.inference.doubts, *([proposal.machine_note] if proposal.machine_note else []), *([f"`{quiet[1]}` ends each question: the model answers without thinking aloud first"] if quiet else [])], "allowed": "" if on_cpu else ", bfloat16 arithmetic",
         "target": proposal.machine if proposal.machine in known_hardware else None,
         "dtypes": ["float32"] if on_cpu else ["bfloat16", "float32"], "margin": 0.0 if on_cpu else 0.125,
         "min_top1": 1.0 if on_cpu else 0.98, "slo": slo, "device": "cpu" if on_cpu else "auto",

@@ -29,6 +29,7 @@ _NO_PROMPT = (  # what an answer is called, and what is no text at all: "answers
 )
 _WORST = r"\b(tail|worst|slowest|nobody|no one|every (?:answer|request|reply|response|call|user|customer|page|image) (?:must|should|has to|needs to))\b"
 _MEASURED = (50, 90, 95, 99)  # the percentiles that the benchmarks report
+_MOST_AT_ONCE = 10000  # a batch of more than these is a job, no load
 _LONG = 32000  # prompt tokens from which on a workload is one of long context
 _BARE = r"(?i)p\d\d|tail|(the )?(median|mean|average)|\d\d(th)? percentile|in (less than|under|at most|no more than)"
 _LIMIT = (
@@ -171,7 +172,7 @@ def _rate(text: str) -> float | None:
         per = hit.group(2).lower()
         seconds = 60 if per.startswith("m") else 3600 if per.startswith("h") else 86400 if per.startswith("d") else 1
         return _number(hit.group(1)) / seconds
-    said = r"(?:rps|qps|(?:request|arrival|query|input) rate|arrivals? (?:with )?(?:rate|lambda|λ)|lambda|λ|--rate)"
+    said = r"(?:rps|qps|(?:request|arrival|query|input) rate|arrivals? (?:with )?(?:rate|lambda|λ)|lambda|λ|--rate|rate(?= ?[=:]))"
     hit = re.search(
         rf"{_NUMBER}\s*(?:rps|qps|hz)\b|\b{said}\s*(?:of|=|:|is|at)?\s*{_NUMBER}(?!\s*(?:m?s|%|tok))", text, re.I
     )
@@ -190,17 +191,19 @@ def _concurrency(text: str) -> int | None:
         [
             rf"\b(?:concurrency|batch(?: sizes?)?)\s*(?:levels? )?(?:of|=|:|from|between)?\s*\d+\s*(?:to|-|–|and|up to|\.\.)\s*{_NUMBER}",
             rf"{_NUMBER}[- ]?(?:[a-z]+[- ])?(?:conc\b|concurren(?:t|cy)|simultaneous|parallel)",
-            rf"{_NUMBER}\s*(?:[a-z]+ )?(?:users?|clients?|customers|streams?|sessions?|agents|workers|callers|doctors|listeners|speakers|readers|players|visitors|testers|analysts|engineers|operators|vus|dev(?:eloper)?s|people|co-?workers|colleagues|employees|students|channels?|lines|(?:\w+ )?(?:requests? )?(?:(?:run |are (?:run |served )?|all )?(?:together|side by side)|at once|at a time|in flight|at the same time|in parallel))",
+            rf"{_NUMBER}\s*(?:requests?|prompts?|calls?|queries|images?)(?: [\w-]+){{1,4}} (?:at once|at the same time|simultaneously|in parallel|together)\b",
+            rf"{_NUMBER}\s*(?:[a-z]+ )?(?:users?|clients?|customers|streams?|sessions?|agents|workers|callers|doctors|listeners|speakers|readers|players|visitors|testers|analysts|engineers|operators|vus|dev(?:eloper)?s|people|co-?workers|colleagues|employees|students|channels?|lines|(?:(?!tokens)\w+ )?(?:requests? )?(?:(?:run |are (?:run |served )?|all )?(?:together|side by side)|at once|at a time|in flight|at the same time|in parallel))",
+            rf"{_NUMBER} of us\b",
             rf"{_NUMBER}\s*of (?:them|us|my|our|those|these)(?: \w+){{0,4}} (?:at once|at the same time|simultaneously|in parallel)",
-            rf"(?:concurrency|parallelism|batch(?:[ _-]?sizes?)?|\bbs)\s*(?:level |limit )?(?:of|=|:|is|at)?\s*{_NUMBER}",
+            rf"(?:concurrency|parallelism|batch(?:es(?= of \d++(?! [a-z]+s\b))|[ _-]?sizes?)?|\bbs)\s*(?:level |limit )?(?:of|=|:|is|at)?\s*{_NUMBER}",
             rf"{_NUMBER}\s*(?:conversations|dialog(?:ue)?s|chats)\b(?!\s*(?:per|a|each|every|/))",
             rf"\b(?:bs|b|c|users|clients|streams|in[- ]flight) ?[=:] ?{_NUMBER}",
         ],
         text,
     )  # fmt: skip
-    if hit is not None:
+    if hit is not None and _number(hit.group(1)) <= _MOST_AT_ONCE:
         return int(_number(hit.group(1)))
-    alone = r"\b(single|one)[- ](user|stream|requests?|client|session|dev(?:eloper)?|person|customer|caller)\b|\bone[- ]at[- ]a[- ]time\b|\bsequential(ly)?\b|\binteractive, alone\b"
+    alone = r"\b(single|one)[- ](user|stream|requests?|client|session|dev(?:eloper)?|person|customer|caller)\b|\bone (?:\w+ )?at[- ]a[- ]time\b|\bone[- ]at[- ]a[- ]time\b|\bsequential(ly)?\b|\binteractive, alone\b"
     return 1 if re.search(alone, text, re.I) else None
 
 
@@ -221,7 +224,7 @@ def _shared(text: str) -> tuple[int | None, str]:
             rf"reus\w+\s+(?:the\s+|an?\s+|one\s+)?{_NUMBER}[- ]?tokens?",
             rf"shar\w+\s+(?:the\s+|an?\s+|one\s+)?(?:first\s+|same\s+|common\s+)?{_NUMBER}[- ]?tokens?",
             rf"{_NUMBER}[- ]?tokens?(?: of \w+)? (?:(?:that|which) (?:is|are) )?(?:shared|reused|repeated) (?:by|across|between|among|in)\b",
-            r"\b(?:same|common|shared|identical) (\d+(?:\.\d+)?\s?k) [a-z]+",
+            r"\b(?:same|common|shared|identical|shar(?:e|es|ing) (?:the|an?|one)) (\d+(?:\.\d+)?\s?k) [a-z]+",
         ],
         text,
     )
@@ -254,11 +257,11 @@ def _lengths(text: str, shared: bool) -> tuple[int | None, int | None]:
         [
             rf"{_NUMBER}[- ]?(?:output|new|generated|completion|max(?:imum)?)[- ]tokens?",
             rf"{_NUMBER}[- ]?tokens?[- ]{said}(?:completions?|outputs?|responses?|answers?|generations?|replies|summar\w+|edits?|stor(?:y|ies)|essays?|posts?|descriptions?|translations?|poems?|labels?|(?:tool |function )calls?|classifications?|verdicts?|decisions?|captions?|titles?|keywords)",
-            rf"(?:generat\w+|decod\w+|output\w*|answers?|completions?|responses?|(?:tool|function) calls?|repl(?:y|ies)|produc\w+|summar\w+|max[- _]tokens)\s*(?:of|with|=|:|is|\()?\s*(?:up to |about |around |at most )?{_NUMBER}\s*(?:new |output )?tokens?",
+            rf"(?:generat\w+|decod\w+|output\w*|answers?|completions?|responses?|(?:tool|function) calls?|repl(?:y|ies)|produc\w+|summar\w+|max[- _](?:new[- _])?tokens|edits?)\s*(?:of|with|=|:|is|\()?\s*(?:up to |about |around |at most )?{_NUMBER}\s*(?:new |output )?tokens?",
             rf"{_NUMBER}\s*tokens?\s*(?:each\b|(?:per|for each|for every) (?:request|answer|call|completion|reply))",
             rf"{_NUMBER}\s*(?:tokens?\s*)?out\b",
             rf"\b(?:in)?to {_NUMBER}\s*tokens?\b",
-            rf"(?:outputs?|completions?|max[- _]tokens)\s*(?:len(?:gth)?|size)?\s*(?:of|=|:|is)?\s*{_NUMBER}(?!\s*(?:[a-z]+ )?(?:per|/|a) )",
+            rf"(?:outputs?|completions?|max[- _](?:new[- _])?tokens)\s*(?:len(?:gth)?|size)?\s*(?:of|=|:|is)?\s*{_NUMBER}(?!\s*(?:[a-z]+ )?(?:per|/|a) )",
             rf"(?:outputs?|completions?|answers?|replies|responses?|generations?)\s+{is_about}\s*(?:of |about |around |only )?{_NUMBER}(?!\s*(?:[a-z]+ )?(?:per|/|a) |\s*(?:m?s|secs?|seconds?|minutes?|%|req\w*|rps|qps|users?)\b)(?=\s*(?:[,;.)]|tokens?|$))",
             rf"(?:stop\w*|limit\w*|cap\w*|cut\w*|truncat\w*)(?: \w+){{0,3}}? (?:after|at|to) {_NUMBER}\s*tokens?\b",
             rf"(?:writ\w+|produc\w+|generat\w+|emit\w*|return\w*) (?:about |around |some )?{_NUMBER}\s*tokens?\b(?!\s*(?:/|per|a ))",
@@ -281,6 +284,7 @@ def _lengths(text: str, shared: bool) -> tuple[int | None, int | None]:
             r"(?:^|[,;(:]\s*)(\d+(?:\.\d+)?\s?k)[- ](?:long |input )?(?:prompts?|inputs?|contexts?)\b(?! (?:of|with) \d)",
             r"\b(?:with|over|from|using|at) (\d+(?:\.\d+)?\s?k|\d{4,})[- ]?tokens?\b(?! (?:each|out|output|per|a|of (?:output|answers?)|answers?|completions?|replies|responses?|generat\w+)|\s*/)",
             rf"{_NUMBER}[- ](?:token )?(?:long )?context",
+            rf"{_NUMBER}[- ]?tokens? (?:of )?(?:code(?! edit)(?:bases?)?|text|source|material)\b",
             rf"{_NUMBER}\s*tokens?\s*(?:per|for each|in each|for every) (?:document|doc|text|passage|prompt|page|file|chunk|sentence)\b",
             rf"{_NUMBER}\s*tokens? in\b",
             rf"{_NUMBER}\s*in\b(?=\s*(?:[,;.]|$))",
@@ -297,6 +301,10 @@ def _lengths(text: str, shared: bool) -> tuple[int | None, int | None]:
         names = r"(?i)\b(?:history|histories|conversations?|transcripts?|contexts?|threads?|prompts?|inputs?)\b"
         answers = re.search(r"(?i)\banswer|output|repl|completion|generat", out.group(0))
         prompt, out = (prompt, None) if (shared or re.search(names, prompt.group(0))) and not answers else (None, out)
+    if out is None and prompt and re.search(r"(?i)prompts?|inputs?|contexts?", prompt.group(0)):
+        rest = rf"(?<!/)(?<!per ){_NUMBER}[- ]?tokens?\b(?!\s*(?:/|per\b|a ))(?!(?: \w+)? (?:in|new|unique|questions?|quer(?:y|ies)|documents?|prefix|contexts?|system|history|files?|pages?|chunks?|suffix\w*|tails?)\b)"
+        others = [hit for hit in re.finditer(rest, text, re.I) if not prompt.start() <= hit.start() < prompt.end()]
+        out = others[0] if len(others) == 1 else None  # of two lengths the one that is not the prompt's
     if out is None:  # a bound on tokens that names nothing else is one on the answer
         bound = rf"(?:at most|max(?:imum)?(?: of)?|up to|no more than|no longer than) {_NUMBER}\s*(?:new )?tokens?\b(?! (?:in\b|input|prompt|of (?:context|input|prompt)|per|a second))(?!\s*/)"
         taken = prompt.start(1) if prompt else -1
@@ -319,9 +327,18 @@ def _limits(text: str) -> list[tuple[str, float]]:
     for hit in re.finditer(rf"({_LIMIT})?\s*(?<![\d.]){_SECONDS}", text, re.I):
         unit = hit.group(3).lower()
         seconds = float(hit.group(2)) * (60 if unit.startswith("min") else 1e-3 if unit.startswith("m") else 1)
-        named = next(
-            (n for n, p in behind if (after := p.match(text, hit.end())) and not re.fullmatch(_BARE, after.group(1))),
-            None,
+        for_first = r"(?i)[^,;.]{0,20}\b(?:for|until|till|before) (?:the |a )?first (?:token|word)"
+        named = (
+            "ttft_s"
+            if re.match(for_first, text[hit.end() :])
+            else next(
+                (
+                    n
+                    for n, p in behind
+                    if (after := p.match(text, hit.end())) and not re.fullmatch(_BARE, after.group(1))
+                ),
+                None,
+            )
         )
         if named is not None or (
             named := next((n for n, p in ahead if _names(p, text[: hit.start()])), None)

@@ -14,6 +14,7 @@ from typing import Any
 from vibeserve.base.errors import InputError
 from vibeserve.base.paths import expanded
 from vibeserve.targets.goal import read_goal
+from vibeserve.targets.slug import family_and_size
 
 _DATA = Path(__file__).with_name("modality.toml")
 
@@ -249,9 +250,41 @@ def ask_suffix(model: str) -> str:
     return next((t["suffix"] for t in _tables()["thinking"] if re.search(t["pattern"], name, re.I)), "")
 
 
-def source_for(modality: Modality, hardware: str | None) -> str:
-    """The example to start from: by modality first, the machine second."""
-    for start, source in modality.sources_by_hardware.items():
-        if hardware and hardware.startswith(start):
-            return source
-    return modality.source or modality.closest
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The example to start from, why it is that one, and what OBJECTIVE.md says of a machine's set-up."""
+
+    name: str
+    reason: str
+    note: str = ""
+
+
+def source_for(modality: Modality, machine: str | None, evidence: Evidence) -> Source:
+    """The example to start from: by modality first, the machine second, and a machine's own set-up where it matters."""
+    for start, name in modality.sources_by_hardware.items():
+        if machine and machine.startswith(start):
+            return Source(name, f"the example of {modality.arrow} on such a machine")
+    generic = modality.source or modality.closest
+    for setup in _tables()["setup"]:
+        if setup["for"] != modality.name or not (machine and re.search(setup["machines"], machine)):
+            continue
+        if matters := _setup_matters(setup, evidence):
+            return Source(setup["source"], f"{setup['of']}-specific set-up matters: {matters}", setup["note"])
+        reason = f"nothing asks for {setup['of']}'s own set-up (kernels, compiled graphs, fixed shapes): --source {setup['source']} has it"
+        return Source(generic, reason, setup["note"])
+    if modality.source:
+        return Source(generic, f"the example of {modality.arrow}")
+    return Source(generic, f"no example has this contract; the nearest by transport ({modality.transport})")
+
+
+def _setup_matters(setup: dict[str, Any], evidence: Evidence) -> str:
+    """Why a machine's own set-up matters, in words; empty where nothing says so."""
+    for hit in re.finditer(setup["said"], evidence.goal, re.I):
+        if not re.match(r"(?i)(no|not|without) ", hit.group(0)):
+            return f"the goal speaks of {hit.group(0)!r}"
+    for where, text in (("id", evidence.model.rstrip("/").split("/")[-1]), *(("tag", tag) for tag in evidence.tags)):
+        if hit_name := re.search(setup["made_for"], text, re.I):
+            return f"the model's {where} says {hit_name.group(0)!r}"
+    if family_and_size(evidence.model) == setup["model"]:
+        return "the example is of this very model"
+    return ""

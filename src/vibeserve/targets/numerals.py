@@ -34,7 +34,7 @@ _PHRASE = re.compile(rf"\b(?:(?:an?|a couple of)\s+(?=hundred|thousand|dozen))?(
 # What a number that is written as a word counts; "one" alone is left to those who look for "one at a time".
 _COUNTED = (
     r"[- ](?:\w+[- ])?(?:seconds?|milliseconds?|ms|minutes?|requests?|req|queries|calls?|users?|clients?|people|customers?|streams?|"
-    r"sessions?|agents?|workers?|chats?|conversations?|callers?|tokens?|concurrent|simultaneous|parallel|at (?:once|a time)|in flight|rps|qps)\b"
+    r"sessions?|agents?|workers?|of us|chats?|conversations?|callers?|tokens?|concurrent|simultaneous|parallel|at (?:once|a time)|in flight|rps|qps)\b"
 )
 _IDIOMS = (
     (r"\bsub-?second\b", "under 1 s"), (r"\b(batch(?: size)?|concurrency)( of| =)? one\b", r"\1 1"),
@@ -46,6 +46,7 @@ _IDIOMS = (
     (r"\ba tenth of a second\b", "0.1 s"),
     (r"\bnine(?:ty)?[- ](?:out of|in|of)[- ](?:every )?(?:ten|a hundred)\b(?: of)?", "90% of"),
     (r"\b(?:9|90) (?:out of|of|in) (?:every )?(?:10|100)\b", "90% of"), (r"\b(?:19 (?:out of|of|in) (?:every )?20|95 (?:out of|of|in) (?:every )?100)\b", "95% of"),
+    (r"\b((?:(?:only|at most|no more than|not more than|fewer than|less than) (?:1|5|10) ?(?:%|percent)|\bdo(?:es)?n['’]?t want|\bdo not want|\bavoid\w*|\bprevent\w*|\bshould(?:n['’]t| not)|\bmust(?:n['’]t| not))[^,;.]{0,40}?) (?:over|above|beyond) (?=\d)", r"\1 longer than "),
     (r"\b99 (?:out of|of|in) (?:every )?100\b", "99% of"), (r"\bninety[- ]nine (?:percent|%)", "99 percent"),
     (r"\bninety[- ]five (?:percent|%)", "95 percent"), (r"\bninety (?:percent|%)", "90 percent"),
     (r"\bninety[- ]?fifth\b", "95th"), (r"\bninety[- ]?ninth\b", "99th"), (r"\bninetieth\b", "90th"), (r"\bfiftieth\b", "50th"),
