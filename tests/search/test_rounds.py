@@ -215,6 +215,19 @@ def test_a_screen_that_brings_nothing(scenario: Any) -> None:
     assert (row["kind"], row["value"], row["reason"]) == ("screen", None, "c1: nothing was measured")
 
 
+@pytest.mark.parametrize(("shows_after_s", "verdict"), [(11.0, "kept"), (13.0, "failed-run")])
+def test_a_window_in_which_most_wait_for_a_first_token_is_followed_by_one_of_12_s(
+    scenario: Any, shows_after_s: float, verdict: str
+) -> None:
+    condition = {"fact": "batch.rows_per_step", "op": ">=", "value": 1.5, "why": ""}
+    slow = Behaviour(9, facts={"batch.rows_per_step": 6}, shows_after_s=shows_after_s)
+    run = scenario({"c0": Behaviour(1), "c1": slow}, [{"techniques": ["a"], "activation": [condition]}])
+    entry = run.run()["rounds"][1]
+    assert entry["verdict"] == verdict
+    screens = [row for row in entry["measurements"] if row["kind"] == "screen"]
+    assert [row["document"] for row in screens] == ["logs/screen.json", "logs/screen-longer.json"]
+
+
 def test_several_conditions_of_activation(scenario: Any) -> None:
     def proposals(*values: float) -> list[dict[str, Any]]:
         conditions = [{"fact": f"f{n}", "op": ">=", "value": value, "why": ""} for n, value in enumerate(values)]
