@@ -285,6 +285,17 @@ def test_from_a_sentence_to_a_validated_bundle(here, cli):
     assert "never overwritten" in err
 
 
+def test_limits_of_other_quantities_stand_in_the_objective_and_doubts_end_once(here):
+    goal = "p95 TTFT at 4 req/s, 64k context, TPOT below 50 ms"
+    proposal = propose("acme/llama-3-8b-lora", "cpu", goal)
+    assert "which one? Also: it may be a base model" in proposal.question  # long contexts are a special workload too
+    assert "?." not in proposal.question
+    write_bundle(proposal)
+    objective = (proposal.path / "OBJECTIVE.md").read_text()
+    assert "lower is better, with tpot at most 0.05 s." in objective
+    assert "which one?\n" in objective
+
+
 def test_a_local_checkpoint_and_a_users_own_source(here):
     checkpoint = llama(here / "my-llama-1m-instruct")
     proposal = propose(str(checkpoint), "cpu", "minimize p95 latency at 2 req/s")

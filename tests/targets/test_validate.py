@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from vibeserve.targets import Validation, packaged_bundles, validate
+from vibeserve.targets.objective import missing_contents
 
 
 def _verdicts(result: Validation) -> dict[str, bool | None]:
@@ -210,3 +211,21 @@ def test_the_verb(copied, cli):
     code, _, err = cli("validate", copied / "nothing")
     assert code == 2
     assert "error:" in err
+
+
+@pytest.mark.parametrize("name", sorted(packaged_bundles()))
+@pytest.mark.parametrize(
+    ("line", "content"),
+    [
+        ("Model and modality", "model and modality"), ("Hardware", "hardware"), ("Primary metric", "primary metric with direction"),
+        ("API", "API shape"), ("Accuracy", "accuracy requirement"),
+    ],
+)  # fmt: skip
+def test_an_objective_without_one_of_its_contents_is_found(name, line, content):
+    text = (packaged_bundles()[name] / "OBJECTIVE.md").read_text()
+    without = re.sub(
+        rf"(?ms)^- \*\*{line}\.\*\*.*?(?=^- |^$)", "", text.partition("\n")[2]
+    )  # the title names the machine too
+    assert len(without) < len(text.partition("\n")[2])
+    assert content in [missing.name for missing in missing_contents(without)]
+    assert missing_contents(text) == []

@@ -61,7 +61,7 @@ class Proposal:
         if self.reading.vague:
             return _ASK_GOAL
         where = f"{self.shown_path}/"
-        doubts = "".join(f" Also: {doubt}." for doubt in self.inference.doubts)
+        doubts = "".join(f" Also: {doubt}{'' if doubt.endswith('?') else '.'}" for doubt in self.inference.doubts)
         if modality.source is None:
             doubts += f" No example has this contract: it would be adapted from the {modality.transport} pattern of {modality.closest}."
             doubts += f" Which contract should be measured: {'; or '.join(modality.measures)}?"
@@ -352,7 +352,7 @@ def _values(proposal: Proposal, known_hardware: set[str]) -> dict[str, Any]:
     return {
         "title": f"Serve {proposal.model} on {proposal.machine_text}", "model": proposal.model, "revision": proposal.revision,
         "modality": modality.arrow, "served": served, "hardware": proposal.machine_text, "metric": reading.metric,
-        "direction": reading.direction, "limit": (f", to stay within {reading.limit:g} s" if reading.limit else "") + (f", with {reading.bound}" if reading.bound else ""),
+        "direction": reading.direction, "limit": (f", to stay within {reading.limit:g} s" if reading.limit else "") + (f", with {reading.bound}" if reading.bound else "") + "".join(f", with {name[:-2]} at most {seconds:g} s" for name, seconds in slo.items()),
         "unit": unit_of(reading.metric or ""), "load": load,
         "lengths": said_of.lengths if generic else lengths, "api": said_of.api if generic else f"{api} {modality.endpoints}".strip(), "said_of": said_of,
         "generic": generic,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tomllib
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vibeserve.base.errors import InputError
+from vibeserve.base.files import read_json
 from vibeserve.base.paths import expanded
 from vibeserve.targets.goal import read_goal
 from vibeserve.targets.slug import family_and_size
@@ -108,7 +108,7 @@ def gather(model: str, goal: str) -> Evidence:
     config: list[str] = []
     for name, keys in (("config.json", ("architectures",)), ("model_index.json", ("_class_name",))):
         try:
-            document = json.loads((folder / name).read_text(encoding="utf-8"))
+            document = read_json(folder / name)
         except (OSError, ValueError):
             continue
         for key in keys:
@@ -163,7 +163,8 @@ def infer(evidence: Evidence, *, modality: str | None = None, api: str | None = 
         if _matches(clue, evidence):
             into = goal_scores if clue["where"] == ["goal"] else scores
             into[clue["for"]] = into.get(clue["for"], 0) + clue["weight"]
-    if read_goal(evidence.goal).shared_prefix_tokens:  # however it is worded
+    reading = read_goal(evidence.goal)
+    if reading.shared_prefix_tokens:  # however it is worded
         goal_scores.setdefault("prefix-caching", 6)
     base, sure = _likeliest_base(scores, goal_scores, known)
     doubts = [a["says"].format(match=hits[0]) for a in _tables()["ambiguity"] if (hits := _matches(a, evidence))]
@@ -173,7 +174,11 @@ def infer(evidence: Evidence, *, modality: str | None = None, api: str | None = 
         name = workload
     chat = _is_chat(evidence)
     alternatives = _alternatives(name, base, scores, goal_scores, known)
-    converses = workload or re.search(r"\bchat|conversation|assistant|support bot|q&a", evidence.goal, re.I)
+    converses = (
+        workload
+        or "long-context" in reading.features
+        or re.search(r"\bchat|conversation|assistant|support bot|q&a", evidence.goal, re.I)
+    )
     if base == "text" and not chat and converses and modality is None:
         doubts.append("it may be a base model, which is not trained to chat or to follow such a workload")
     if modality is not None:

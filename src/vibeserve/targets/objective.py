@@ -41,13 +41,14 @@ class Content:
 SIX_CONTENTS = (
     Content("model and modality", r"(?is)\bmodel\b.*(->|→|\bmodality\b)|(->|→|\bmodality\b).*\bmodel\b",
             "name the model, and the modality as 'text -> text'"),
-    Content("hardware", r"(?i)\b(hardware|machine|target|gpu|cpu|trainium|trn\d|inf2|h100|a100|l4|macbook|mlx|cores?)\b",
+    Content("hardware", r"(?i)(?<![-\w])(hardware|machine|target|gpu|cpu|trainium|trn\d|inf2|h100|a100|l4|macbook|cores?)\b",
             "say which machine the server is for"),
-    Content("primary metric with direction", rf"(?is)(metric|headline|optimi[sz]e|benchmark).*({_HIGHER}|{_LOWER})|({_HIGHER}|{_LOWER})",
+    Content("primary metric with direction",
+            r"(?i)\b(higher|lower|more|less|greater|smaller)(\s+is)?\s+better|\b(maximi[sz]|minimi[sz]|increas|reduc|decreas)(e|ing)\b",
             "name the metric in backticks, and 'higher is better' or 'lower is better'"),
     Content("API shape", r"(?i)(/v1/[a-z/]+|\bPOST `?/|websocket|wss?://|openai-compatible|VibeServeModel|@nki\.jit)",
             "name the endpoints, such as /v1/completions"),
-    Content("accuracy requirement", r"(?i)(accuracy|checker|token ids?|exact|similarity|word error)",
+    Content("accuracy requirement", r"(?is)(\baccuracy\b|\bpass\w*\b.{0,40}\bchecker|token ids?|\bexact (?:match|greedy|token|equal)\w*|similarity|word error)",
             "say that the accuracy checker must pass, and how strictly it compares"),
     Content("allowed approaches and disallowed shortcuts",
             r"(?is)\ballowed\b.*(\bnot allowed\b|disallowed|forbidden|must not|may not|shortcuts?)",
@@ -56,8 +57,9 @@ SIX_CONTENTS = (
 
 
 def missing_contents(text: str) -> list[Content]:
-    """Which of the six contents an OBJECTIVE.md lacks."""
-    return [content for content in SIX_CONTENTS if not re.search(content.pattern, text)]
+    """Which of the six contents an OBJECTIVE.md lacks; the user's own words, in quotation marks, are none of them."""
+    stated = re.sub(r'"[^"\n]*"', '""', text)
+    return [content for content in SIX_CONTENTS if not re.search(content.pattern, stated)]
 
 
 def unit_of(name: str) -> str:

@@ -44,9 +44,7 @@ def _dismissals() -> tuple[re.Pattern[str], ...]:
     before = words.format(stops=table["stops_before"])
     after = words.format(stops=table["stops_after"])
     made = [rf"\b{cue}\b(?:{before})(?=[,;:!?]|\.(?!\d)|\b(?:{table['stops_before']})\b|$)" for cue in table["before"]]
-    made += [
-        rf"(?:^|(?<=[,;:.!?])|\b(?:{table['stops_after']})\b)(?P<kept>)(?:{after})\b(?:{cue})" for cue in table["after"]
-    ]
+    made += [rf"(?:^|(?<=[,;:.!?])|\b(?:{table['stops_after']})\b)(?:{after})\b(?:{cue})" for cue in table["after"]]
     made += [rf"\b{cue}\b" for cue in table["between"]]
     return tuple(re.compile(pattern, re.I) for pattern in made)
 
