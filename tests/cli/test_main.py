@@ -97,3 +97,90 @@ def test_the_tools_port_may_be_left_out(cli, tmp_path, monkeypatch, words, port)
     else:
         assert out == ""
         assert f":{number}/mcp" in err
+
+
+def test_a_scripts_own_json_flag_is_no_flag_of_ours(cli, tmp_path):
+    code, out, err = cli("nki", "run", tmp_path / "no-such-script", "--json")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("roofline", "softmax", "--measured"), "deep.json"),
+        (("roofline",), "deep.toml"),
+        (("profile", "ingest", "--display-name", "deep"), "deep.json"),
+        (("nki", "simulate", "{kernel}", "--timing", "--timing-params"), "deep.toml"),
+    ],
+)
+def test_what_is_nested_too_deeply_is_bad_input(cli, tmp_path, words, name):
+    from vibeserve.base.paths import packaged
+
+    kernel = packaged("examples") / "kernels" / "elementwise-add" / "kernel.py"
+    (tmp_path / name).write_text(DEEP if name.endswith("json") else f"a = {DEEP}")
+    code, _, err = cli(*(word.format(kernel=f"{kernel}:add") for word in words), tmp_path / name)
+    assert code == 2
+    assert f"{name}" in err.splitlines()[0]
+    assert "nested too deeply" in err or "recursion" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("profile", "sql", "p", "select 1", "--timeout", "nan"),
+        ("profile", "sql", "p", "select 1", "--timeout", "-1"),
+        ("profile", "sql", "p", "select 1", "--timeout", "1e20"),
+        ("profile", "sql", "p", "select 1", "--limit", "9" * 20),
+        ("profile", "serve", "--port", "70000"),
+        ("profile", "serve", "--api-server-port", "-1"),
+        ("mcp", "--http", "\u00b2"),
+        ("mcp", "--http", "9" * 5000),
+        ("bench", "b", "--url", "u", "--window", "nan"),
+        ("bench", "b", "--url", "u", "--timeout", "inf"),
+        ("bench", "b", "--url", "u", "--seed", "-1"),
+        ("check", "b", "--url", "u", "--seed", "9" * 20),
+        ("evaluate", "b", "--candidate", "c", "--window", "nan"),
+        ("evaluate", "b", "--candidate", "c", "--seed", "-1"),
+        ("optimize", "b", "--seed", "9" * 20),
+        ("nki", "simulate", "k.py:k", "--lnc", "0"),
+        ("nki", "simulate", "k.py:k", "--seed", "-1"),
+        ("roofline", "softmax", "--lnc", "0"),
+    ],
+)
+def test_numbers_out_of_range_are_refused_by_name(cli, words):
+    code, _, err = cli(*words)
+    assert code == 2
+    assert words[-2] in err.splitlines()[0] or words[-2] == "--http" or "LNC 0" in err
+    assert err.splitlines()[1].startswith("hint: ")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://[::1",
+        "http://a b:1",
+        "http://\udcff:1",
+        f"http://{'x' * 300}:1",
+        "http://127.0.0.1:1\nHost: x",
+        "http://",
+    ],
+)
+def test_what_is_no_address_is_refused(url):
+    from vibeserve.measure import ExternalServer
+
+    with pytest.raises(InputError, match="not the address of a server"):
+        ExternalServer(url)
+
+
+@pytest.mark.parametrize("host", ["", "\udcff", "a b", "x" * 300])
+def test_what_is_no_address_to_listen_on_is_refused(host):
+    from vibeserve.measure.launch import check_host
+
+    with pytest.raises(InputError, match="no address to listen on"):
+        check_host(host)
+    check_host("127.0.0.1")
+    check_host("::1")

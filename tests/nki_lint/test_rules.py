@@ -256,3 +256,25 @@ def test_no_broken_kernel_crashes(text, data):
     made = source[:start] + data.draw(st.one_of(st.just(""), BROKEN, st.text(max_size=8))) + source[end:]
     assert isinstance(lint.lint_text(made), list)
     assert isinstance(lint.fix_text(made).text, str)
+
+
+@pytest.mark.parametrize("words", [("--select", "p-*"), ("--select", "P-PSUM-DTPYE"), ("--ignore", "")])
+def test_a_rule_that_there_is_none_of_is_refused(cli, tmp_path, words):
+    (tmp_path / "kernel.py").write_text(HEAD)
+    code, _, err = cli("nki", "lint", tmp_path, *words)
+    assert (code, err.splitlines()[0]) == (2, f"error: no lint rule is called '{words[1]}'")
+    (tmp_path / "pyproject.toml").write_text(f'[tool.vibeserve.lint]\n{words[0][2:]} = ["{words[1]}"]\n')
+    assert cli("nki", "lint", tmp_path)[0] == 2
+
+
+def test_a_list_of_rules_is_a_list(cli, tmp_path):
+    (tmp_path / "kernel.py").write_text(HEAD)
+    (tmp_path / "pyproject.toml").write_text('[tool.vibeserve.lint]\nselect = "P-*"\n')
+    code, _, err = cli("nki", "lint", tmp_path)
+    assert code == 2
+    assert "'select' in [tool.vibeserve.lint] is no list of rules" in err
+
+
+def test_a_directory_without_python_has_not_been_checked(cli, tmp_path):
+    code, _, err = cli("nki", "lint", tmp_path)
+    assert (code, err.splitlines()[0]) == (2, f"error: no Python file in {tmp_path}")

@@ -35,7 +35,7 @@ def served(tmp_path_factory):
     environment = {key: value for key, value in os.environ.items() if key != "VIBESERVE_DATA_PATH"} | {
         "HOME": str(home)
     }
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [
             sys.executable,
             "-m",
@@ -51,19 +51,20 @@ def served(tmp_path_factory):
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
-    )
-    assert process.stderr is not None
-    assert process.stdout is not None
-    told = json.loads("".join(itertools.takewhile(lambda line: line != "}\n", process.stdout)) + "}")
-    found = re.search(r"http://localhost:(\d+)/", process.stderr.readline())
-    assert found
-    assert told == {"api": f"http://localhost:{found.group(1)}", "ui": None}
-    yield home, int(found.group(1))
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=20) == 0
-    assert process.stdout.read() == ""
-    process.stdout.close()
-    process.stderr.close()
+    ) as process:
+        try:
+            assert process.stderr is not None
+            assert process.stdout is not None
+            told = json.loads("".join(itertools.takewhile(lambda line: line != "}\n", process.stdout)) + "}")
+            found = re.search(r"http://localhost:(\d+)/", process.stderr.readline())
+            assert found
+            assert told == {"api": f"http://localhost:{found.group(1)}", "ui": None}
+            yield home, int(found.group(1))
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=20) == 0
+            assert process.stdout.read() == ""
+        finally:
+            process.kill()  # nothing where it has ended
 
 
 def shell(script, home, port):

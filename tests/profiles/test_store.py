@@ -164,3 +164,19 @@ def test_cli_list_delete_rename(cli, tmp_path):
     assert cli("profile", "rename", "a", "b", "--data-path", tmp_path)[0] == 0
     assert cli("profile", "delete", "a", "--data-path", tmp_path)[0] == 2
     assert cli("profile", "delete", "b", "--data-path", tmp_path)[0] == 0
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", "[" * 100_000, "\x00"])
+def test_a_damaged_info_hides_neither_the_profile_nor_the_others(cli, tmp_path, text):
+    profiles.save(made.worked_example(), "good", tmp_path)
+    saved = profiles.save(made.worked_example(), "hurt", tmp_path)
+    (saved.directory / "profile.json").write_text(text)
+    (saved.directory / "sources.json").write_text(text)
+    code, out, _ = cli("profile", "list", "--json", "--data-path", tmp_path)
+    assert (code, [item["name"] for item in json.loads(out)["profiles"]]) == (0, ["good", "hurt"])
+    assert json.loads(out)["profiles"][1]["source"].startswith("unknown: profile.json cannot be read")
+    code, out, _ = cli(
+        "profile", "sql", "hurt", "select count(*) as n from DmaPacket", "--json", "--data-path", tmp_path
+    )
+    assert (code, json.loads(out)["data"]) == (0, [{"n": made.worked_example().rows("DmaPacket")}])
+    assert cli("profile", "compare", "good", "hurt", "--data-path", tmp_path)[0] == 0

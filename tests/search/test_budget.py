@@ -23,7 +23,22 @@ def test_parts(text: str, budget: Budget) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "ten", "10m, 20m", "5 tokens, 6 tokens", "$", "$-1", "10m,", "nan tokens", "1e400s"]
+    "text",
+    [
+        "",
+        "ten",
+        "10m, 20m",
+        "5 tokens, 6 tokens",
+        "$",
+        "$-1",
+        "10m,",
+        "nan tokens",
+        "1e400s",
+        "9" * 400 + " tokens",
+        "$" + "9" * 400,
+        "-1h",
+        "1e12h",
+    ],
 )
 def test_what_is_none(text: str) -> None:
     with pytest.raises(InputError, match="--budget"):

@@ -219,3 +219,13 @@ def test_an_old_store_is_upgraded_by_its_writer_and_left_alone_by_a_reader(tmp_p
     with RunView(tmp_path) as view:
         assert [view.hypotheses(), view.decisions(), view.steps()] == before
         assert len(view.calls()) == 1
+
+
+@pytest.mark.parametrize("name", ["what?mode=rwc", "a#b", "p%41", "a b"])
+def test_a_run_may_lie_in_a_directory_of_any_name(tmp_path: Path, name: str) -> None:
+    """SQLite reads `?`, `#` and `%` in an address as its own."""
+    with RunStore(tmp_path / name):
+        pass
+    with RunView(tmp_path / name) as view:
+        assert view.candidates() == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name]

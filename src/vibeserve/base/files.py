@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
+import stat
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -38,11 +41,18 @@ class Files(Protocol):
 
 
 class DiskFiles:
-    """The real disk: writes are atomic (a temporary file beside it, fsync, rename)."""
+    """The real disk: writes are atomic (a temporary file beside it, fsync, rename), but for a device or a pipe, which is
+    written as it stands."""
 
     def write_bytes(self, path: Path, data: bytes) -> None:
+        if _is_device(path):
+            with path.open("wb") as file:
+                file.write(data)
+            return
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
@@ -50,9 +60,11 @@ class DiskFiles:
                 os.fsync(file.fileno())
             os.chmod(name, 0o644)
             os.replace(name, path)
-        except BaseException:
+        except BaseException as error:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)
+            if isinstance(error, OSError) and error.errno:  # the temporary name is nobody's business
+                raise type(error)(error.errno, error.strerror, str(path)) from error
             raise
 
     def append_text(self, path: Path, text: str) -> None:
@@ -75,6 +87,15 @@ class DiskFiles:
             path.unlink(missing_ok=True)
 
 
+def _is_device(path: Path) -> bool:
+    """Whether it is no place for another file's name: /dev/stdout, /dev/null, a named pipe, a shell's `>(…)`."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or str(path.absolute()).startswith(("/dev/", "/proc/"))
+
+
 def write_text(files: Files, path: Path, text: str) -> None:
     """Write UTF-8 text atomically."""
     files.write_bytes(path, text.encode())
@@ -86,5 +107,29 @@ def write_json(files: Files, path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read one JSON document."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """Read one JSON document. Raises OSError, and ValueError for what is none."""
+    return parse_json(path.read_text(encoding="utf-8"))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read one TOML document. Raises OSError, and ValueError for what is none."""
+    return parse_toml(path.read_text(encoding="utf-8"))
+
+
+def parse_json(text: str | bytes, **how: Any) -> Any:
+    """`json.loads`, which has a RecursionError for what is nested too deeply: that is a ValueError here as well."""
+    try:
+        return json.loads(text, **how)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """`tomllib.loads`, in which nesting that is too deep is a ValueError as well."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+
+
+_TOO_DEEP = "it is nested too deeply"

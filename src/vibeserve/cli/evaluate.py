@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from vibeserve.base.errors import InputError
-from vibeserve.cli.output import JsonFlag, note, print_json, print_table
+from vibeserve.cli.output import MOST_SEED, JsonFlag, finite, note, print_json, print_table
 
 
 def evaluate(
@@ -25,8 +25,10 @@ def evaluate(
         typer.Option(help="Time for all of it. Without it: about five minutes, more where noise asks for more pairs."),
     ] = None,
     pairs: Annotated[int | None, typer.Option(help="Pairs of windows, at least 5.")] = None,
-    window: Annotated[float | None, typer.Option(min=0.1, help="Seconds of load in a window.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of prompts, probes and order; without it, drawn.")] = None,
+    window: Annotated[float | None, typer.Option(min=0.1, callback=finite, help="Seconds of load in a window.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=MOST_SEED, help="Of prompts, probes and order; without it, drawn.")
+    ] = None,
     model_dir: Annotated[Path | None, typer.Option(help="The model's directory; without it, the bundle's.")] = None,
     output: Annotated[Path | None, typer.Option(help="Keep every log and document in this directory.")] = None,
     trust_remote_code: Annotated[bool, typer.Option(help="Let the model's own code run.")] = False,

@@ -10,7 +10,7 @@ import typer
 
 from vibeserve.base.errors import InputError
 from vibeserve.base.units import duration
-from vibeserve.cli.output import JsonFlag, note, print_json, print_table
+from vibeserve.cli.output import MOST_SEED, JsonFlag, finite, note, print_json, print_table
 
 BundleArgument = Annotated[
     str, typer.Argument(metavar="BUNDLE", help="A bundle's directory, or a packaged one's name.")
@@ -25,7 +25,7 @@ def check(
     url: Annotated[str, typer.Option(help="The running server, as http://HOST:PORT.")],
     passed: Passed = None,
     model_dir: ModelDir = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of what the checker draws.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=MOST_SEED, help="Seed of what the checker draws.")] = None,
     output: Output = None,
     json: JsonFlag = False,
 ) -> int:
@@ -59,10 +59,10 @@ def bench(
         int | None,
         typer.Option(help="With --against: pairs of windows, at least 5; without it, 8 to 20, as the noise asks."),
     ] = None,
-    window: Annotated[float | None, typer.Option(min=0.1, help="Seconds of load in a window.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the prompts and of the order.")] = 0,
+    window: Annotated[float | None, typer.Option(min=0.1, callback=finite, help="Seconds of load in a window.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the prompts and of the order.")] = 0,
     timeout: Annotated[
-        float | None, typer.Option(min=1, help="Seconds for all of it; without it, the bundle's.")
+        float | None, typer.Option(min=1, callback=finite, help="Seconds for all of it; without it, the bundle's.")
     ] = None,
     model_dir: ModelDir = None,
     output: Output = None,

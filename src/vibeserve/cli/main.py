@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -14,8 +15,9 @@ from typer.core import TyperGroup
 from typer.exceptions import Abort, Exit
 
 import vibeserve
-from vibeserve.base.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, InputError, MissingError, VibeServeError
+from vibeserve.base.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, InputError, MissingError, VibeServeError, refused
 from vibeserve.base.jsonio import dumps
+from vibeserve.cli import streams
 from vibeserve.cli.verbs import GROUPS, VERBS
 
 _TYPERS_INTERRUPTED = 130
@@ -101,7 +103,16 @@ def command() -> Any:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line; ends the process with the exit codes of docs/cli.md."""
-    sys.exit(run(list(sys.argv[1:] if argv is None else argv)))
+    args = list(sys.argv[1:] if argv is None else argv)
+    streams.open_missing()
+    if args[:2] == ["nki", "run"]:  # the script's streams and signals are its own
+        sys.exit(run(args))
+    streams.prepare()
+    code = run(args)
+    unwritten = streams.flushed()
+    if unwritten is not None and code < EXIT_BAD_INPUT:  # else the error is said already
+        code = _report(unwritten, [])
+    sys.exit(code)
 
 
 def run(args: list[str]) -> int:
@@ -111,10 +122,11 @@ def run(args: list[str]) -> int:
     own = _own(args)
     debug = "--debug" in own
     args = [arg for arg in own if arg != "--debug"] + args[len(own) :]
+    own = [arg for arg in own if arg != "--debug"]
     if args[:1] == ["mcp"]:
         args = _with_port(args)
     if not _here():
-        return _report(InputError("the current directory does not exist any more", hint="go to one that does"), args)
+        return _report(InputError("the current directory does not exist any more", hint="go to one that does"), own)
     try:
         result = command().main(args=args, prog_name="vibeserve", standalone_mode=False)
         # Typer turns a KeyboardInterrupt into 130; of `nki run` that is the script's own code.
@@ -126,13 +138,17 @@ def run(args: list[str]) -> int:
     except VibeServeError as error:
         if debug:
             raise
-        return _report(error, args)
+        return _report(error, own)
     except (KeyboardInterrupt, Abort):
         print("\ninterrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
+    except OSError as error:
+        if debug:
+            raise
+        return _report(refused(error), own)
     except Exception as error:
         if debug or not hasattr(error, "format_message"):
             raise
@@ -140,14 +156,17 @@ def run(args: list[str]) -> int:
             print(error.format_message(), file=sys.stderr)
             return EXIT_BAD_INPUT
         text = " ".join(str(error.format_message()).split())
-        return _report(InputError(text or type(error).__name__, hint=f"see 'vibeserve {_verb_of(args)}--help'"), args)
+        return _report(InputError(text or type(error).__name__, hint=f"see 'vibeserve {_verb_of(own)}--help'"), own)
 
 
 def _own(args: list[str]) -> list[str]:
     """The words that are ours: not those behind `--`, nor those behind the script of `nki run`, which are handed on."""
     ends = [at for at, arg in enumerate(args) if arg == "--"]
     if args[:2] == ["nki", "run"]:
-        ends += [at for at, arg in enumerate(args) if arg.endswith(".py")]
+        at = 2
+        while at < len(args) and args[at].startswith("-"):
+            at += 2 if args[at] == "--target" else 1
+        ends.append(at)
     return args[: min(ends, default=len(args))]
 
 
@@ -182,7 +201,9 @@ def _report(error: VibeServeError, args: list[str]) -> int:
     if error.hint:
         print(f"hint: {error.hint}", file=sys.stderr)
     if "--json" in args and error.exit_code >= EXIT_BAD_INPUT:
-        print(dumps({"error": {"code": error.code, "message": message, "hint": error.hint}}))
+        document = {"error": {"code": error.code, "message": message, "hint": error.hint}}
+        with contextlib.suppress(OSError):  # standard output may be what cannot be written
+            print(dumps(document), flush=True)
     return error.exit_code
 
 

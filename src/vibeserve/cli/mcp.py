@@ -44,7 +44,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """(host, port) of 'PORT' or 'HOST:PORT'. Raises InputError for a host that is not this machine's own."""
     host, colon, number = text.rpartition(":")
     host = host.strip("[]") if colon else "127.0.0.1"
-    if not number.isdigit() or int(number) > 65535:
+    if not (number.isascii() and number.isdigit()) or int(number[:6]) > 65535:
         raise InputError(f"not a port: {text!r}", hint="--http 8765 or --http 127.0.0.1:8765")
     if host != "localhost":
         try:

@@ -37,7 +37,9 @@ def lint(
     shape = "json" if as_json else output_format
     if shape not in _FORMATS:
         raise InputError(f"unknown format '{shape}'", hint=f"one of {', '.join(_FORMATS)}")
-    options = linting.Options(linting.checked_version(nki_version), tuple(select or ()), tuple(ignore or ()))
+    options = linting.Options(
+        linting.checked_version(nki_version), linting.checked_rules(select or ()), linting.checked_rules(ignore or ())
+    )
     if fix or diff:
         _fix(paths, options, write=fix and not diff)
     findings = linting.lint_paths(paths, options)

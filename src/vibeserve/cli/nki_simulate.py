@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from vibeserve.base.errors import CheckError, MissingError
-from vibeserve.cli.output import JsonFlag, note, print_json, print_table
+from vibeserve.cli.output import MOST_SEED, JsonFlag, note, print_json, print_table
 from vibeserve.cli.profile_store import DataPath
 
 
@@ -18,7 +18,7 @@ def simulate(
         list[str] | None, typer.Option("--input", help="NAME=2048x1024:bfloat16, or NAME=3; repeats.")
     ] = None,
     target: Annotated[str | None, typer.Option(help="trn1, trn2 or trn3.")] = None,
-    lnc: Annotated[int | None, typer.Option(help="Cores of the launch: 1 or 2.")] = None,
+    lnc: Annotated[int | None, typer.Option(min=1, max=2, help="Cores of the launch: 1 or 2.")] = None,
     timing: Annotated[bool, typer.Option("--timing", help="Time it on the device's model.")] = False,
     profile: Annotated[str | None, typer.Option(help="Save a profile under this name.")] = None,
     changed: Annotated[str, typer.Option("--note", help="With --profile: what changed, for the tracking table.")] = "",
@@ -38,7 +38,7 @@ def simulate(
     sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Say what each unsure constant is worth.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Reports (uninitialised reads, races) fail.")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="Print one line for each instruction on stderr.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the made inputs.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of the made inputs.")] = 0,
     json: JsonFlag = False,
 ) -> None:
     """Run one kernel on made inputs; inputs.toml beside the file gives defaults."""

@@ -14,7 +14,7 @@ import typer
 
 from vibeserve.base.errors import CheckError
 from vibeserve.base.paths import runs_dir as default_runs_dir
-from vibeserve.cli.output import JsonFlag, note, print_json
+from vibeserve.cli.output import MOST_SEED, JsonFlag, note, print_json
 
 RunsDir = Annotated[Path | None, typer.Option("--runs-dir", help="Where the runs lie (VIBESERVE_RUNS_DIR, ./runs).")]
 Require = Annotated[bool, typer.Option("--require-improvement", help="Exit 1 where nothing better was proved.")]
@@ -31,7 +31,9 @@ def optimize(
     ] = "playbook",
     parallel: Annotated[int, typer.Option(help="Hypotheses that an agent works out at once.")] = 1,
     runs_dir: RunsDir = None,
-    seed: Annotated[int | None, typer.Option(help="Of prompts and order; without it, drawn and recorded.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=MOST_SEED, help="Of prompts and order; without it, drawn and recorded.")
+    ] = None,
     require_improvement: Require = False,
     here: Annotated[
         bool, typer.Option("--here", help="Measure here though the bundle is for another machine.")

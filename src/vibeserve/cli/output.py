@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
@@ -11,6 +12,15 @@ import typer
 from vibeserve.base.jsonio import dumps
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+
+MOST_SEED = 2**53  # JSON's whole numbers
+
+
+def finite(value: float | None) -> float | None:
+    """Refuses an option that is no finite number: NaN lies in every range."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no finite number.")
+    return value
 
 
 def print_json(value: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from vibeserve import profiles
-from vibeserve.cli.output import JsonFlag, note, print_json, print_table
+from vibeserve.cli.output import JsonFlag, finite, note, print_json, print_table
 from vibeserve.cli.profile_store import DataPath, Name
 
 
@@ -40,8 +40,10 @@ def schema(
 def sql(
     name: Name,
     query: Annotated[str, typer.Argument(help="One SELECT over the profile's tables.")],
-    limit: Annotated[int, typer.Option("--limit", help="Most rows to return.", min=1)] = 10_000,
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds until it is stopped.")] = 20.0,
+    limit: Annotated[int, typer.Option("--limit", help="Most rows to return.", min=1, max=100_000_000)] = 10_000,
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Seconds until it is stopped.", min=0.001, max=86_400, callback=finite)
+    ] = 20.0,
     data_path: DataPath = None,
     as_json: JsonFlag = False,
 ) -> None:

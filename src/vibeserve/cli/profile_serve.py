@@ -12,8 +12,10 @@ from vibeserve.cli.profile_store import DataPath
 
 def serve(
     data_path: DataPath = None,
-    api_server_port: Annotated[int, typer.Option("--api-server-port", help="Port of the SQL API.")] = 3002,
-    port: Annotated[int, typer.Option("--port", "-p", help="Port of the pages.")] = 3001,
+    api_server_port: Annotated[
+        int, typer.Option("--api-server-port", help="Port of the SQL API; 0 takes a free one.", min=0, max=65535)
+    ] = 3002,
+    port: Annotated[int, typer.Option("--port", "-p", help="Port of the pages.", min=0, max=65535)] = 3001,
     disable_ui: Annotated[bool, typer.Option("--disable-ui", help="The API alone, no pages.")] = False,
     json: JsonFlag = False,
 ) -> None:

@@ -27,13 +27,9 @@ def serve(
 ) -> int:
     """Start a bundle's reference, or a run's best server. Ctrl-C ends it. Exit 1: the server died."""
     from vibeserve.measure import StartError, launch
-    from vibeserve.measure.errors import cannot_write
 
     with _ended_by_signals(), tempfile.TemporaryDirectory(prefix="vibeserve-serve-") as folder:
-        try:
-            directory, weights = _find(what, Path(folder), model_dir, runs_dir, trust_remote_code)
-        except OSError as error:
-            raise cannot_write(Path(folder), error) from None
+        directory, weights = _find(what, Path(folder), model_dir, runs_dir, trust_remote_code)
         note(f"starting {directory.name} …")
         try:
             started = launch(directory, weights, log_dir=Path(folder), host=host, port=port or None)

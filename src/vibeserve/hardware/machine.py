@@ -107,7 +107,7 @@ class Machine:
                     hint="leave --lnc out; a kernel gets the whole device",
                 )
             return Share(1, dict(self.peaks), dict(self.vector_peaks), self.bandwidth_bytes_per_s, whole=True)
-        used = lnc or 1
+        used = 1 if lnc is None else lnc
         if used not in self.lnc:
             known = " or ".join(str(count) for count in self.lnc)
             raise InputError(f"{self.name} has no LNC {used}: it knows {known}", hint=f"use --lnc {self.lnc[-1]}")

@@ -221,7 +221,7 @@ def find_error(text: str) -> ErrorEntry:
         for code in known:
             if code.upper() == candidate:
                 return known[code]
-    if wanted.isdigit():
+    if wanted.isdecimal() and len(wanted) < 10:
         for entry in known.values():
             if entry.number == int(wanted):
                 return entry

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
+
+from vibeserve.base.paths import expanded
 
 VARIABLE = "SERVE_REPOS"
 _PATH = re.compile(rf"\${VARIABLE}/([\w.-]+(?:/[\w.-]+)*)")

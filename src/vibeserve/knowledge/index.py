@@ -107,7 +107,7 @@ class Index:
         """Add the folders that indexes of earlier data had, and remove those indexes."""
         for path in older:
             try:
-                with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+                with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
                     roots = [Path(root) for (root,) in db.execute("SELECT DISTINCT root FROM file")]
             except sqlite3.DatabaseError:
                 roots = []  # none of ours, or broken: nothing to take from it
@@ -176,7 +176,7 @@ class Index:
         """The best pages for a question, best first. Raises InputError for an empty one."""
         if not words.strip():
             raise InputError("nothing to search for", hint="vibeserve docs search WORDS")
-        with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)) as db:
+        with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as db:
             ranked: dict[str, float] = {}
             for name, weight in names_in(words).items():
                 for (page,) in db.execute("SELECT id FROM name WHERE name = ?", (name.lower(),)):
@@ -204,7 +204,7 @@ class Index:
 
     def page(self, name: str) -> Page | None:
         """A page by its id or by an exact name."""
-        with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)) as db:
+        with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as db:
             row = db.execute("SELECT * FROM page WHERE id = ?", (name,)).fetchone()
             if row is None:
                 row = db.execute(
@@ -215,13 +215,13 @@ class Index:
 
     def names(self, kind: str) -> list[str]:
         """Every exact name that leads to a page of a kind."""
-        with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)) as db:
+        with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as db:
             rows = db.execute("SELECT names FROM page WHERE kind = ? ORDER BY id", (kind,)).fetchall()
         return [name for (text,) in rows for name in text.split("\x1f") if name]
 
     def contents(self) -> list[tuple[str, str, str]]:
         """(kind, id, title) of every page but those of added folders, in order."""
-        with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)) as db:
+        with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as db:
             return db.execute(
                 "SELECT kind, id, title FROM page WHERE kind <> 'document' ORDER BY kind, title"
             ).fetchall()

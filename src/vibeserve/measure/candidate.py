@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-import tomllib
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from vibeserve.base.errors import InputError
+from vibeserve.base.files import read_toml
 
 FILE = "candidate.toml"
 PYTHONS = ("python", "python3")
@@ -55,11 +55,11 @@ def read_candidate(directory: Path) -> Candidate:
     directory = directory.resolve()
     path = directory / FILE
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = read_toml(path)
     except (FileNotFoundError, NotADirectoryError):
         what = f"there is no {FILE} in {directory}" if directory.is_dir() else f"there is no directory {directory}"
         raise InputError(what, hint='write one: start = ["python", "server.py"]') from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise InputError(f"{path} is not TOML: {error}", hint="see docs/measure.md, 'A candidate'") from None
     known = {*_KINDS, "health", "ready_timeout_s"}
     if unknown := sorted(set(document) - known):

@@ -162,6 +162,7 @@ def launch(
         probe=probe or health_status,
         sandbox=sandbox or NoSandbox("not asked for"),
     )
+    check_host(host)
     for _ in range(1 if port else PORT_TRIES):
         server = starter.try_port(port or free_port(host), log_dir)
         if server is not None:
@@ -268,6 +269,16 @@ def health_status(host: str, port: int, path: str, timeout_s: float) -> int | No
         return None
     finally:
         connection.close()
+
+
+def check_host(host: str) -> None:
+    """Raises InputError for what is no address and no name of one."""
+    try:
+        found = socket.getaddrinfo(host, None) if host else []
+    except (OSError, UnicodeError):
+        found = []
+    if not found:
+        raise InputError(f"no address to listen on: {host!r}", hint="use 127.0.0.1, or 0.0.0.0 for every address")
 
 
 def free_port(host: str = "127.0.0.1") -> int:

@@ -50,11 +50,13 @@ class ExternalServer:
     health: str = "/health"
 
     def __post_init__(self) -> None:
-        parts = urllib.parse.urlsplit(self.url)
         try:
+            parts = urllib.parse.urlsplit(self.url)
             right = parts.scheme == "http" and bool(parts.hostname) and parts.port != 0
-        except ValueError:
+            (parts.hostname or "").encode("idna")
+        except ValueError:  # UnicodeError among them
             right = False
+        right = right and self.url.isprintable() and " " not in self.url
         if not right:
             raise InputError(f"not the address of a server: {self.url!r}", hint="write http://127.0.0.1:8000")
 

@@ -8,7 +8,6 @@ import math
 import os
 import runpy
 import sys
-import tomllib
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from vibeserve.base.errors import InputError, MissingError, VibeServeError
+from vibeserve.base.files import read_toml
 from vibeserve.nki import kernel as kernels
 from vibeserve.nki.context import Core, Session
 from vibeserve.nki.dtypes import DType, resolve
@@ -152,7 +152,7 @@ def load_file(path: Path) -> Any:
     """Import a Python file under a name of its own; files beside it can be imported."""
     spec = importlib.util.spec_from_file_location(f"nki_file_{path.stem}_{abs(hash(str(path.resolve())))}", path)
     if spec is None or spec.loader is None:
-        raise InputError(f"not a Python file: {path}")
+        raise InputError(f"not a Python file: {path}", hint="vibeserve nki simulate FILE.py:KERNEL")
     module = importlib.util.module_from_spec(spec)
     folder = str(path.resolve().parent)
     sys.path.insert(0, folder)
@@ -207,9 +207,9 @@ def default_case(path: Path, kernel: str) -> Case:
     if not file.is_file():
         return Case({})
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8")).get(kernel, {})
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{file}: {error}") from None
+        table = read_toml(file).get(kernel, {})
+    except ValueError as error:
+        raise InputError(f"{file}: {error}", hint="mend the TOML there") from None
     inputs = {key: value for key, value in table.items() if key not in ("target", "lnc")}
     return Case(inputs, table.get("target"), table.get("lnc"))
 

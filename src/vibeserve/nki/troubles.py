@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from vibeserve.base.errors import VibeServeError
+from vibeserve.base.files import read_json
 from vibeserve.nki import compiled
 
 SMALLEST_TRACE_BYTES = 1024
@@ -87,7 +87,7 @@ def _latencies(folder: Path) -> list[float]:
     out = []
     for path in sorted(folder.rglob("metrics.json")):
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
+            document = read_json(path)
         except (ValueError, OSError):
             continue
         nodes = [document, *document.values()] if isinstance(document, dict) else []

@@ -30,7 +30,7 @@ class Capture:
 
 def next_run(profiles_dir: Path) -> Path:
     """The folder of the next capture: run_001, run_002, … (one after the highest)."""
-    taken = [int(path.name[4:]) for path in profiles_dir.glob("run_*") if path.name[4:].isdigit()]
+    taken = [int(path.name[4:]) for path in profiles_dir.glob("run_*") if path.name[4:].isdecimal()]
     return profiles_dir / f"run_{max(taken, default=0) + 1:03d}"
 
 

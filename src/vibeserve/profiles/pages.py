@@ -195,7 +195,7 @@ def _source(analysis: Analysis) -> list[Section]:
     cost: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
     for item in analysis.sources:
         path, _, number = item.location.rpartition(":")
-        if number.isdigit():
+        if number.isdecimal():
             cost[path][int(number)][0] += item.duration_s * 1e6
             cost[path][int(number)][1] += item.wait_s * 1e6
     if not cost:

@@ -165,7 +165,7 @@ def parquet_files(directory: Path) -> dict[str, list[Path]]:
     found: dict[str, list[tuple[int, Path]]] = {}
     for path in directory.glob("*.parquet"):
         stem, _, number = path.stem.rpartition("_")
-        if stem and number.isdigit():
+        if stem and number.isdecimal():
             found.setdefault(stem, []).append((int(number), path))
         else:
             found.setdefault(path.stem, []).append((-1, path))

@@ -47,5 +47,8 @@ def kept(profile: Profile) -> dict[str, str]:
     """The texts that were kept with a stored profile; of one in memory, those that can be read now."""
     if profile.directory is None:
         return found(profile)
-    path = profile.directory / _FILE
-    return {str(name): str(text) for name, text in read_json(path).items()} if path.exists() else {}
+    try:
+        texts = read_json(profile.directory / _FILE)
+    except (OSError, ValueError):
+        return {}
+    return {str(name): str(text) for name, text in texts.items()} if isinstance(texts, dict) else {}

@@ -187,7 +187,10 @@ def rename(name: str, new_name: str, data_path: Path | str | None = None) -> Non
 def _info(folder: Path, name: str) -> dict[str, Any]:
     path = folder / _INFO
     if path.is_file():
-        return {**read_json(path), "name": name}
+        try:
+            return {**read_json(path), "name": name}
+        except (OSError, ValueError, TypeError) as error:
+            return {"name": name, "source": f"unknown: {_INFO} cannot be read: {error}"}
     return {"name": name, "source": "neuron-explorer (folder without profile.json)"}
 
 

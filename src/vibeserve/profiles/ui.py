@@ -221,4 +221,4 @@ def _links(profile: Profile, twin: str) -> list[Link]:
 
 
 def _whole(text: str | None, default: int) -> int:
-    return int(text) if text and text.isdigit() else default
+    return int(text) if text and text.isdecimal() and len(text) < 19 else default

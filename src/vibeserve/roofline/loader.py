@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vibeserve.base.errors import InputError
+from vibeserve.base.files import parse_toml
 from vibeserve.base.paths import packaged
 from vibeserve.hardware.dtypes import canonical
 from vibeserve.roofline import subscripts
@@ -60,11 +61,11 @@ def load(op: str | Path) -> Operation:
     path = find(str(op))
     try:
         text = path.read_text(encoding="utf-8")
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: {error}", hint="mend the TOML there") from error
+        document = parse_toml(text)
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text", hint="save it as UTF-8") from error
+    except ValueError as error:
+        raise InputError(f"{path}: {error}", hint="mend the TOML there") from error
     return build({"name": path.stem, **document}, source=str(path), text=text)
 
 

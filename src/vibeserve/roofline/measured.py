@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vibeserve.base.errors import InputError
+from vibeserve.base.files import parse_json
 from vibeserve.hardware import bytes_of
 from vibeserve.roofline.analysis import Analysis, VariantAnalysis
 from vibeserve.roofline.explain import Fit, Term, describe, in_powers, search
@@ -129,7 +129,7 @@ def read(
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"), parse_float=Decimal, parse_int=Decimal)
+        document = parse_json(path.read_text(encoding="utf-8"), parse_float=Decimal, parse_int=Decimal)
     except ValueError as error:
         raise InputError(f"{path}: no JSON: {error}", hint="write {variant: {metric: number}}") from error
     if not isinstance(document, dict):

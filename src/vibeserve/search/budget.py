@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 
@@ -36,18 +35,20 @@ def parse_budget(text: str) -> Budget:
     )  # fmt: skip
 
 
+_MOST = 1e12
 _HINT = "for example --budget 10m, or --budget '1h, 400k tokens', or --budget '1h, $5'"
 
 
 def _part(text: str) -> tuple[str, float | int]:
     if match := _TOKENS.fullmatch(text):
-        return "tokens", round(float(match[1]) * _SCALE[match[2]])
-    if match := _MONEY.fullmatch(text):
-        return "cost_usd", float(match[1] or match[2])
-    try:
-        seconds = parse_duration_s(text)
-    except ValueError as error:
-        raise InputError(f"--budget: {error}", hint=_HINT) from None
-    if not math.isfinite(seconds):
-        raise InputError(f"--budget: {text!r} is no amount", hint=_HINT)
-    return "seconds", seconds
+        name, value = "tokens", float(match[1]) * _SCALE[match[2]]
+    elif match := _MONEY.fullmatch(text):
+        name, value = "cost_usd", float(match[1] or match[2])
+    else:
+        try:
+            name, value = "seconds", parse_duration_s(text)
+        except ValueError as error:
+            raise InputError(f"--budget: {error}", hint=_HINT) from None
+    if not value < _MOST:
+        raise InputError(f"--budget: {text[:40]!r} is no amount", hint=_HINT)
+    return name, round(value) if name == "tokens" else value

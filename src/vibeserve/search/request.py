@@ -57,7 +57,7 @@ class Request:
             ("seconds a call", self.call_s),
         ):
             if value is not None and value <= 0:
-                raise InputError(f"a budget of {name} must be above 0, is {value}")
+                raise InputError(f"a budget of {name} must be above 0, is {value}", hint="leave it out for the default")
         if parse_agent(self.agent).kind == "playbook" and (self.tokens, self.cost_usd) != (None, None):
             raise InputError("the playbook uses neither tokens nor money", hint="give its budget in time")
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vibeserve.base.errors import InputError
+from vibeserve.base.files import parse_toml
 
 APIS = (
     "openai-completions", "openai-chat", "openai-images", "openai-transcriptions", "openai-speech", "openai-videos",
@@ -82,8 +82,8 @@ def read_toml(path: Path) -> BundleToml:
     """Read and check one bundle.toml. Raises InputError that names key, file and line."""
     try:
         text = path.read_text(encoding="utf-8")
-        document: dict[str, Any] = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        document = parse_toml(text)
+    except ValueError as error:
         raise InputError(f"{path}: not valid TOML: {error}", hint="docs/bundles.md shows a whole bundle.toml") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}", hint="check the path and its rights") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vibeserve.base.errors import InputError
+from vibeserve.base.files import parse_json, read_json
 
 DTYPE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "float8": 1.0, "int8": 1.0, "int4": 0.5}
 _STORED = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16", "I8": "int8", "U8": "uint8"}
@@ -61,7 +61,7 @@ def safetensors_header(path: Path) -> dict[str, dict[str, Any]]:
             (length,) = struct.unpack("<Q", file.read(8))
             if not 2 <= length <= min(size - 8, 100_000_000):
                 raise ValueError(f"its header would have {length} bytes")
-            header: dict[str, Any] = json.loads(file.read(length))
+            header: dict[str, Any] = parse_json(file.read(length))
     except (OSError, ValueError, struct.error) as error:
         raise InputError(f"{path}: not a safetensors file: {error}", hint=hint) from None
     header.pop("__metadata__", None)
@@ -76,7 +76,7 @@ def model_facts(model_dir: str | Path) -> ModelFacts:
     folder = Path(model_dir)
     path = folder / "config.json"
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = read_json(path)
         config = {**config, **config.get("text_config", {})}
         layers, hidden, heads = (int(config[k]) for k in ("num_hidden_layers", "hidden_size", "num_attention_heads"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from vibeserve.base.errors import InputError, MissingError
-from vibeserve.base.files import DiskFiles, Files, write_json
+from vibeserve.base.files import DiskFiles, Files, read_json, write_json
 from vibeserve.base.paths import cache_dir, expanded
 from vibeserve.targets.sources import Found, UnavailableError, checkpoint, resolve, sha256_file, whole_checkpoint
 from vibeserve.targets.types import Bundle
@@ -101,7 +101,10 @@ def _own_model(own: Path, bundle: Bundle, trusted: bool) -> Path:
 
 def _refuse_remote_code(found: Found, bundle: Bundle, trusted: bool) -> None:
     config = found.root / "config.json"
-    document = json.loads(config.read_text(encoding="utf-8")) if found.gguf is None and config.is_file() else {}
+    try:
+        document = read_json(config) if found.gguf is None and config.is_file() else {}
+    except ValueError as error:
+        raise InputError(f"{config}: not JSON: {error}", hint="the checkpoint is damaged: bring it again") from None
     if "auto_map" not in document or (trusted and bundle.meta.trust_remote_code):
         return
     lacking = [] if bundle.meta.trust_remote_code else ['"trust_remote_code": true in reference/meta.json']

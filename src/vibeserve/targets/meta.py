@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from vibeserve.base.errors import InputError
+from vibeserve.base.files import read_json
 from vibeserve.targets.types import ModelMeta
 
 SOURCE_KINDS = ("hf://", "file:", "pypi://")
@@ -37,7 +37,7 @@ def read_meta(reference: Path) -> ModelMeta:
     path = reference / "meta.json"
     hint = 'it holds {"model_id": "org/name", "revision": null, "task": "text-generation"}'
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = read_json(path)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file", hint=hint) from None
     except (OSError, ValueError) as error:

@@ -14,7 +14,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import tomllib
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from vibeserve.base.errors import InputError
+from vibeserve.base.files import read_json
 from vibeserve.targets.bundle import find_bundle, packaged_bundles
 from vibeserve.targets.bundle_toml import BundleToml, read_toml
 from vibeserve.targets.meta import read_meta
@@ -152,8 +152,7 @@ def _documents(subject: _Subject) -> str | None:
     problems = []
     for file in [*_own_files(subject.path, "*.json"), *_own_files(subject.path, "*.toml")]:
         try:
-            text = file.read_text(encoding="utf-8")
-            json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
+            read_json(file) if file.suffix == ".json" else read_toml(file)
         except (ValueError, OSError) as error:
             problems.append(f"{file.relative_to(subject.path)}: {error}")
     return "; ".join(problems) or None

@@ -9,6 +9,7 @@ Rules are data (rules.toml); what takes more than a name to see is a small funct
 
 from vibeserve.nki.lint.engine import (
     Options,
+    checked_rules,
     checked_version,
     configured,
     lint_paths,
@@ -29,6 +30,7 @@ __all__ = [
     "Options",
     "Place",
     "Rule",
+    "checked_rules",
     "checked_version",
     "configured",
     "fix_text",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import fnmatch
 import re
 import tokenize
-import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from vibeserve.base.errors import InputError
+from vibeserve.base.files import read_toml
 from vibeserve.nki.lint import checks
 from vibeserve.nki.lint.rules import CHECKS, DEFAULT_VERSION, VERSIONS, Finding, Hit, Rule, rules
 from vibeserve.nki.lint.source import Source
@@ -49,8 +51,8 @@ def configured(folder: Path, options: Options) -> Options:
         if not path.is_file():
             continue
         try:
-            table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("vibeserve", {}).get("lint")
-        except tomllib.TOMLDecodeError as error:
+            table = read_toml(path).get("tool", {}).get("vibeserve", {}).get("lint")
+        except ValueError as error:
             raise InputError(f"{path}: {error}", hint="mend the TOML") from None
         if table is None:
             return options
@@ -62,10 +64,17 @@ def configured(folder: Path, options: Options) -> Options:
             )
         return Options(
             version=options.version or checked_version(table.get("nki-version")),
-            only=options.only or tuple(table.get("select", ())),
-            never=(*options.never, *table.get("ignore", ())),
+            only=options.only or checked_rules(_listed(path, table, "select")),
+            never=(*options.never, *checked_rules(_listed(path, table, "ignore"))),
         )
     return options
+
+
+def _listed(path: Path, table: dict[str, Any], key: str) -> list[str]:
+    found = table.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+        raise InputError(f"{path}: '{key}' in [tool.vibeserve.lint] is no list of rules", hint=f'{key} = ["P-*"]')
+    return found
 
 
 def checked_version(version: str | None) -> str | None:
@@ -75,6 +84,16 @@ def checked_version(version: str | None) -> str | None:
     if version.count(".") == 2 and version.rpartition(".")[0] in VERSIONS:
         return version.rpartition(".")[0]
     raise InputError(f"unknown NKI version '{version}'", hint=f"one of {', '.join(VERSIONS)}")
+
+
+def checked_rules(patterns: Iterable[str]) -> tuple[str, ...]:
+    """The patterns, if each means a rule. Raises InputError otherwise: a rule that is misspelt would be left out in silence."""
+    held = tuple(patterns)
+    for pattern in held:
+        if not any(fnmatch.fnmatchcase(rule, pattern) for rule in rules()):
+            near = difflib.get_close_matches(pattern, list(rules()), 3) or ["P-*"]
+            raise InputError(f"no lint rule is called '{pattern}'", hint=f"such as {', '.join(near)}")
+    return held
 
 
 BYTE_ORDER_MARK = "\ufeff"
@@ -156,11 +175,14 @@ def python_files(paths: Iterable[Path]) -> Iterator[Path]:
         if path.is_file():
             yield path
         elif path.is_dir():
-            yield from (
+            found = [
                 item
                 for item in sorted(path.rglob("*.py"))
                 if item.is_file() and not _SKIPPED & set(item.relative_to(path).parts)
-            )
+            ]
+            if not found:
+                raise InputError(f"no Python file in {path}", hint="give Python files, or directories that hold some")
+            yield from found
         else:
             raise InputError(f"no such file or directory: {path}", hint="give Python files or directories")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vibeserve.base.errors import InputError
+from vibeserve.base.files import read_toml
 
 MARKS = ("documented", "legacy", "measured", "figure", "inferred", "guess", "given")
 UNSURE = ("inferred", "guess")
@@ -52,8 +53,8 @@ def load(generation: int, override: Path | None = None) -> Params:
     found = {name: _constant(path, name, value) for name, value in _flat(tomllib.loads(path.read_text("utf-8")))}
     if override is not None:
         try:
-            raw = tomllib.loads(override.read_text("utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raw = read_toml(override)
+        except (OSError, ValueError) as error:
             raise InputError(f"{override}: {error}", hint=f"a TOML file as {path.name} of the package") from None
         for name, value in _flat(raw):
             if name not in found:

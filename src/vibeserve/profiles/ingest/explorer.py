@@ -29,7 +29,7 @@ def session_file(ntff: Path) -> Path:
     numbered = [
         (int(number), path)
         for path in ntff.parent.glob(f"{ntff.stem}_exec_*.ntff")
-        if (number := path.stem.rpartition("_")[2]).isdigit()
+        if (number := path.stem.rpartition("_")[2]).isdecimal()
     ]
     if not numbered:
         raise InputError(f"no trace {ntff}", hint="capture one with 'vibeserve nki capture NEFF'")

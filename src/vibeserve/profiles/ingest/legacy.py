@@ -115,12 +115,12 @@ def _cast(value: Any, kind: str | None) -> Any:
 def _pcore(value: Any) -> int | None:
     """0 from 'sg00', 1 from 'sg01'; a number as it is."""
     text = str(value if value is not None else "").removeprefix("sg")
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isdecimal() else None
 
 
 def _whole(value: Any) -> int | None:
     text = str(value if value is not None else "")
-    return int(text) if text.lstrip("-").isdigit() else None
+    return int(text) if text.lstrip("-").isdecimal() else None
 
 
 def _flow(instructions: list[dict[str, Any]]) -> Any:

@@ -19,7 +19,7 @@ _RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 def read(path: Path, name: str) -> Profile:
     """A profile from an nsys export: kernels as engine `gpu`, copies as `memcpy`, API calls as `runtime`."""
     try:
-        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
+        with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True) as db:
             db.row_factory = sqlite3.Row
             tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if _KERNELS not in tables:

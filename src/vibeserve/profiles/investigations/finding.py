@@ -24,7 +24,7 @@ class Line:
     def line(self) -> int | None:
         """Line number in the file."""
         number = self.location.rpartition(":")[2] if self.location else ""
-        return int(number) if number.isdigit() else None
+        return int(number) if number.isdecimal() else None
 
     def document(self) -> dict[str, Any]:
         """As JSON."""

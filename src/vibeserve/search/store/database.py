@@ -40,7 +40,7 @@ class Database:
         elif not path.is_file():
             raise InputError(f"no run store at {path}", hint="'vibeserve runs' lists the runs")
         self.connection = sqlite3.connect(
-            path if write else f"file:{path}?mode=ro",
+            path if write else f"{path.absolute().as_uri()}?mode=ro",
             uri=not write,
             isolation_level=None,
             check_same_thread=False,  # agents that work at once record their calls, one at a time
