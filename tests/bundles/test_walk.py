@@ -229,6 +229,7 @@ NEEDS = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("name", "other"), [(n, other) for n, (*_, big) in MEDIA.items() for other in ("", *big)])
 def test_json_speech_and_images_with_real_weights(name, other, tmp_path):
     """A bundle that init makes from the small example, and each big one of its kind, against the small one's server."""
@@ -258,6 +259,7 @@ def test_json_speech_and_images_with_real_weights(name, other, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_long_context_bundle_with_real_weights(ask, tmp_path):
     weights = weights_of("smollm2-135m-cpu-chat")
     goal = "long-context: p50 TTFT of 1500-token prompts, 16-token answers, one at a time"
@@ -285,12 +287,13 @@ def _python(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         cwd=script.parent,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=900,
         check=False,
     )
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("name", "more"),
     [
